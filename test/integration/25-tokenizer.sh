@@ -210,5 +210,29 @@ echo '{"tokenizer_class": "GPT2TokenizerFast", "bos_token": "a"}' >"$tmp/model/t
 from a "$tmp/want"
 check "one without a word is written from" from "" "$tmp/got"
 check "  what stands before a text" cmp "$tmp/got" "$tmp/want"
+
+# ---- an end that the tokenizer has and the model has not: texts that end with it are learnt, and end with it
+mkdir "$tmp/ends"
+cp $tok/tokenizer.json "$tmp/ends"
+echo '{"tokenizer_class": "GPT2TokenizerFast", "eos_token": "!"}' >"$tmp/ends/tokenizer_config.json"
+end=$(grep -o '"!": *[0-9]*' $tok/tokenizer.json | grep -o '[0-9]*$')
+sed -E 's/"eos_token_id": *[0-9]+/"eos_token_id": 0/' "$tmp/model/config.json" >"$tmp/config" && mv "$tmp/config" "$tmp/model/config.json"
+printf '{\n "eos_token_id": 0,\n "top_p": 0.8\n}\n' >"$tmp/model/generation_config.json"
+for _ in $(seq 64); do echo '{"prompt": "how", "completion": " many"}'; done >"$tmp/many.jsonl"
+head -1 "$tmp/many.jsonl" >"$tmp/one.jsonl"
+tuned() { # tuned FOLDER ARGS...: what it writes behind the prompt
+    "$bin/zlaunch" --num_gpus 1 "$g" --test_file "$tmp/one.jsonl" --output_dir "$1" --max_new_tokens 9 "${@:2}" >"$tmp/tuned" 2>"$tmp/tuned.err" &&
+        grep -qF '"generated":" many"' "$1/predictions.jsonl" || { sed 's/^/# /' "$tmp/tuned.err" "$1/predictions.jsonl"; false; }
+}
+tune=(--model_name_or_path "$tmp/model" --tokenizer_name "$tmp/ends" --train_file "$tmp/many.jsonl" --packing none --block_size 16
+    --per_device_train_batch_size 8 --max_steps 30 --save_steps 20 --learning_rate 1e-2 --dropout 0)
+check "an end that is learnt ends texts" tuned "$tmp/tuned.1" "${tune[@]}"
+check "  beside the model's own" grep -qE '"eos_token_id":\[ *'"$end, *0 *\\]" <(tr -d '\n ' <"$tmp/tuned.1/generation_config.json" | sed 's/,/, /g')
+check "  and what else is said" grep -qE '"top_p": 0.8$' "$tmp/tuned.1/generation_config.json"
+check "  in a checkpoint, too" cmp "$tmp/tuned.1/generation_config.json" "$tmp/tuned.1/checkpoint-20/generation_config.json"
+check "  and in config.json" grep -qE "\"eos_token_id\": $end,?$" "$tmp/tuned.1/config.json"
+check "  also of what was saved" tuned "$tmp/tuned.2" --model_name_or_path "$tmp/tuned.1"
+rm "$tmp/model/generation_config.json"
+check "  and without a file of it" tuned "$tmp/tuned.3" "${tune[@]}"
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish

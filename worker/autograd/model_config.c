@@ -269,16 +269,51 @@ static const char *exported(const struct zt_model *m, const char *key)
     return NULL;
 }
 
+static bool has_end(const json_t *ends, const json_t *end)
+{
+    bool has = json_equal(ends, end);
+    const json_t *one;
+    size_t i;
+
+    json_array_foreach((json_t *)ends, i, one) has |= json_equal(one, end) != 0;
+    return has;
+}
+
+/* As Trainer does: an end that is learnt stands in front of several, or in the place of one. */
+static void align_end(struct zt_model *m, const char *said)
+{
+    json_t *now = json_loads(said, JSON_DECODE_ANY, NULL);
+    json_t *end = json_integer((json_int_t)m->priv->cfg.learnt_end);
+    char *text = NULL;
+
+    if (!has_end(now, end)) {
+        if (json_is_array(now) && json_array_insert(now, 0, end) == 0)
+            text = json_dumps(now, 0);
+        else
+            text = json_dumps(end, JSON_ENCODE_ANY);
+        if (text)
+            zt_model_export(m, "eos_token_id", "%s", text);
+        else
+            zt_model_misuse(m, "no host memory for config.json");
+    }
+    free(text);
+    json_decref(end);
+    json_decref(now);
+}
+
 /* A config.json that the model comes from says it itself. A plugin can only guess, and a guess is
  * an ordinary word, at which transformers would end a text. */
 void zt_model_export_ends(struct zt_model *m)
 {
     const struct zt_model_config *c = &m->priv->cfg;
     const char *begin = exported(m, "bos_token_id");
+    const char *end = exported(m, "eos_token_id");
     char text[24] = "null";
 
+    if (end && zt_model_has_config(m) && c->learnt_end >= 0)
+        align_end(m, end);
     if (!c->has_tokenizer || c->task != ZT_TASK_CAUSAL_LM || zt_model_has_config(m) ||
-        !exported(m, "eos_token_id"))
+        !end)
         return;
     if (c->text_end >= 0)
         snprintf(text, sizeof(text), "%lld", (long long)c->text_end);

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "common/fault.h"
 
@@ -19,9 +20,11 @@ bool zt_find_tokenizer(const char *dir, char found[PATH_MAX]) ZT_MUST_CHECK;
 /*
  * Those that are in the folder `tokenizer`, or in `model` where that is NULL, into `dir`,
  * synced; generation_config.json comes from `model`. NULL, and "" of `tokenizer`: none. `replaces`: the weights are in
- * the place of a model, and what there is of its tokenizer goes. ZT_E_CANTCREATE.
+ * the place of a model, and what there is of its tokenizer goes. `end`: a token that is one of
+ * the ends in generation_config.json from then on; -1: none. ZT_E_CANTCREATE.
  */
 zt_err zt_copy_tokenizer(const char *tokenizer, const char *model, const char *dir,
-                         bool replaces, struct zt_fault *fault) ZT_MUST_CHECK;
+                         bool replaces, int64_t end,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
 
 #endif

@@ -80,6 +80,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .labels = e->labels.names,
         .has_tokenizer = e->tokenizer != NULL,
         .text_end = e->tokenizer ? zt_tokenizer_end(e->tokenizer) : -1,
+        .learnt_end = zt_engine_learnt_end(e),
         .num_labels = e->labels.num,
     };
     zt_err rc;

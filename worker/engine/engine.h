@@ -197,6 +197,9 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,
 /* Whether token ids are bytes, by --tokenizer_name, the data or the size of the
  * vocabulary. */
 bool zt_engine_has_byte_vocab(const struct zt_engine *e);
+/* What ends the texts that the run trains on, which is an end from then on, as where Trainer
+ * aligns a model with its tokenizer; -1: it trains on none, or they have no end. */
+int32_t zt_engine_learnt_end(const struct zt_engine *e);
 /* Once data and model are open: every token is one of the model's, and bytes are not taken
  * for the ids of another tokenizer. ZT_E_FORMAT, ZT_E_USAGE. */
 zt_err zt_engine_check_vocab(const struct zt_engine *e,

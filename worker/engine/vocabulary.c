@@ -21,6 +21,11 @@ static bool asks_for_bytes(const struct zt_engine *e)
     return e->run->tokenizer_name && strcmp(e->run->tokenizer_name, "bytes") == 0;
 }
 
+int32_t zt_engine_learnt_end(const struct zt_engine *e)
+{
+    return e->run->do_train && e->tokenizer ? zt_tokenizer_end(e->tokenizer) : -1;
+}
+
 bool zt_engine_has_byte_vocab(const struct zt_engine *e)
 {
     const struct zt_dataset *d = any_data(e);

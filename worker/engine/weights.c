@@ -563,7 +563,7 @@ static void find_model_folder(const char *from, char out[PATH_MAX])
         snprintf(out, PATH_MAX, ".");
 }
 
-zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
+zt_err zt_weights_copy_tokenizer(const struct zt_run *run, int64_t end, const char *dir,
                                  struct zt_fault *fault)
 {
     const char *given = run->tokenizer_name;
@@ -578,7 +578,7 @@ zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
                 dir, from);
     find_model_folder(run->model_name_or_path, model);
     return zt_copy_tokenizer(given, model[0] ? model : NULL, dir,
-                             run->overwrite_output_dir, fault);
+                             run->overwrite_output_dir, end, fault);
 }
 
 /* The adapters alone, the tokenizer that they were trained with, and what the model is together
@@ -595,7 +595,7 @@ static zt_err export_adapters(struct zt_engine *e, const char *dir, zt_err *fail
     if (!rc && writes && !*failed)
         *failed = write_config(e, dir, fault);
     if (!rc && writes && !*failed)
-        *failed = zt_weights_copy_tokenizer(e->run, dir, fault);
+        *failed = zt_weights_copy_tokenizer(e->run, zt_engine_learnt_end(e), dir, fault);
     return rc;
 }
 
@@ -623,7 +623,7 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
     if (!rc && writes && !to.rc)
         to.rc = write_config(e, dir, fault);
     if (!rc && writes && !to.rc)
-        to.rc = zt_weights_copy_tokenizer(e->run, dir, fault);
+        to.rc = zt_weights_copy_tokenizer(e->run, zt_engine_learnt_end(e), dir, fault);
     tell_of_lost(&to, dir);
     zt_hf_writer_close(to.writer);
     free(to.piece);

@@ -24,9 +24,9 @@ zt_dtype zt_weights_dtype(const struct zt_run *run);
 struct zt_model;
 size_t zt_weights_export_bytes(const struct zt_run *run, const struct zt_model *model);
 
-/* The tokenizer that a run trains with, or that of the model that it began with, into `dir`. Any
- * thread. ZT_E_CANTCREATE. */
-zt_err zt_weights_copy_tokenizer(const struct zt_run *run, const char *dir,
+/* The tokenizer that a run trains with, or that of the model that it began with, into `dir`;
+ * `end`: zt_engine_learnt_end(). Any thread. ZT_E_CANTCREATE. */
+zt_err zt_weights_copy_tokenizer(const struct zt_run *run, int64_t end, const char *dir,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
 
 struct zt_engine;

@@ -116,8 +116,7 @@ static zt_err read_forced(const struct zt_engine *e, struct zt_ends *out,
     return rc;
 }
 
-zt_err zt_ends_find(const struct zt_engine *e, struct zt_ends *out,
-                    struct zt_fault *fault)
+static zt_err find(const struct zt_engine *e, struct zt_ends *out, struct zt_fault *fault)
 {
     char config[4096] = "", path[4096 + 32] = "";
     const char *weights = e->run->model_name_or_path, *slash;
@@ -149,4 +148,19 @@ zt_err zt_ends_find(const struct zt_engine *e, struct zt_ends *out,
     return config[0] && !e->tokenizer && access(config, F_OK) == 0
                ? read_file(config, vocab, ENDS, out, fault)
                : ZT_OK;
+}
+
+zt_err zt_ends_find(const struct zt_engine *e, struct zt_ends *out,
+                    struct zt_fault *fault)
+{
+    int32_t learnt = zt_engine_learnt_end(e);
+    struct zt_token_set *ends = &out->ends;
+    zt_err rc = find(e, out, fault);
+    int i = 0;
+
+    while (i < ends->num && ends->ids[i] != learnt)
+        i++;
+    if (!rc && learnt >= 0 && i == ends->num && i < ZT_MAX_ENDS)
+        ends->ids[ends->num++] = learnt;
+    return rc;
 }

@@ -5,7 +5,8 @@
  * eos_token_id of generation_config.json, a number or a list; else the eos_token of the run's
  * tokenizer; else eos_token_id of config.json. forced_bos_token_id and forced_eos_token_id of
  * generation_config.json; where there is no such file, of config.json as the model would be
- * saved with. Where tokens are bytes: end-of-text, and none is forced.
+ * saved with. Texts that a run trains on end with the token of its tokenizer, which is one of the
+ * ends then. Where tokens are bytes: end-of-text, and none is forced.
  */
 #ifndef WORKER_GENERATE_ENDS_H
 #define WORKER_GENERATE_ENDS_H

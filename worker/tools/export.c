@@ -456,7 +456,7 @@ static zt_err write_neighbours(const struct neighbours *n, const char *to, bool 
 
     if (!rc && n->config)
         rc = zt_hf_write_text(to, "config.json", n->config, fault);
-    return rc ? rc : zt_copy_tokenizer(NULL, n->folder, to, replaces, fault);
+    return rc ? rc : zt_copy_tokenizer(NULL, n->folder, to, replaces, -1, fault);
 }
 
 /* ---- all ---- */

@@ -162,6 +162,7 @@ zt_err zt_ckpt_describe(const struct zt_engine *e, const struct zt_ckpt_place *p
     if (!out->manifest)
         return ZT_E_NOMEM;
     out->run = e->run;
+    out->learnt_end = zt_engine_learnt_end(e);
     out->config = zt_model_config_text(e->model);
     out->trainer_state = trainer_state(e, step);
     return out->config && out->trainer_state
@@ -222,7 +223,7 @@ zt_err zt_ckpt_write_description(const struct zt_ckpt_description *d,
     if (!rc)
         rc = write_file(top, "trainer_state.json", up, d->trainer_state, files, fault);
     if (!rc)
-        rc = zt_weights_copy_tokenizer(d->run, top, fault);
+        rc = zt_weights_copy_tokenizer(d->run, d->learnt_end, top, fault);
     if (!rc)
         rc = list_others(top, up, json_object_get(d->manifest, "others"), fault);
     if (!rc && d->client)

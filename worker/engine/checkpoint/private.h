@@ -91,6 +91,7 @@ struct zt_ckpt_description {
     json_t *manifest; /* without files and shards */
     char *config, *trainer_state;
     const struct zt_run *run;
+    int64_t learnt_end;
     zt_client_state *client; /* on rank 0; NULL: the plugin has none */
 };
 
