@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/text/unicode/chars.h"
-
 /* ---- columns ---- */
 
 /* As the data sets of GLUE, and others, call them; the first that are there. */
@@ -429,6 +427,16 @@ zt_err zt_example_encode(const struct zt_example_spec *spec,
 
 /* ---- all labels of a file ---- */
 
+/* As JSON has names; where there is no memory, none is. */
+static bool is_utf8(const char *name)
+{
+    json_t *text = json_string(name);
+    bool yes = text != NULL;
+
+    json_decref(text);
+    return yes;
+}
+
 static zt_err collect_value(const struct zt_records *r, size_t at, const char *column,
                             const json_t *value, struct zt_labels *labels,
                             struct zt_fault *fault)
@@ -440,7 +448,7 @@ static zt_err collect_value(const struct zt_records *r, size_t at, const char *c
 
     if (is_not_learnt(value))
         return refuse_not_learnt(r, at, column, fault);
-    if (name && zt_utf8_valid_bytes(name, strlen(name)) < strlen(name))
+    if (name && !is_utf8(name))
         return zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                 "\"%s\" holds a label that is no UTF-8; convert the "
                                 "file (iconv -f LATIN1 -t UTF-8)",
