@@ -148,6 +148,7 @@ check "  with one evaluation more" grep -q "step $((cut + 5)) is the last: 2 eva
 check "  and the last step has been evaluated" grep -q 'is the last: 2 evaluations in a row' "$tmp/early" "$tmp/early.err"
 check "and one that saves" best "$tmp/early.saved" --metric_for_best_model loss --greater_is_better --early_stopping_patience 1 --save_steps 5
 check "  says how many steps it was asked for" test "$(cat "$tmp/early.saved.dir"/checkpoint-*/trainer_state.json | grep max_steps | sort -u | tr -d ' ,')" = '"max_steps":40'
+check "  and the batch of a rank, as Trainer does" grep -q '"train_batch_size": 4' "$tmp/early.saved.dir"/checkpoint-5/trainer_state.json
 
 # at the end of each epoch, as Trainer's scripts ask for it
 check "evaluated and saved at the end of each epoch" bert 2 "$tmp/epochs" classify classes.jsonl --eval_file "$tmp/classes.jsonl" \

@@ -113,7 +113,7 @@ static char *trainer_state(const struct zt_engine *e, int64_t step)
         json_pack("{s:I, s:o, s:I, s:I}", "global_step", (json_int_t)step, "epoch",
                   zt_json_real(((double)e->samples + e->rows_recut) / rows), "max_steps",
                   (json_int_t)e->planned_steps, "train_batch_size",
-                  (json_int_t)e->run->train_batch_size);
+                  (json_int_t)e->run->micro_batch_size);
     char *text;
 
     if (e->best.step > 0)
