@@ -155,7 +155,19 @@ static zt_err expect_dialogue(struct zt_engine *e, struct zt_fault *fault)
     return ZT_OK;
 }
 
-zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
+/* Of a prompt that is longer than the context its end is read. */
+static void tell_of_cut(const struct zt_engine *e, const struct zt_prompts *p)
+{
+    if (e->run->rank == 0 && !e->source_size && p->longest > e->block_size)
+        zt_warn("data",
+                "the longest prompt has %lld tokens, of which the last %lld are read: "
+                "%s",
+                (long long)p->longest, (long long)e->block_size,
+                e->run->block_size ? "that is --block_size"
+                                   : "the model takes no more at once");
+}
+
+static zt_err open_prompts(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
     struct zt_prompt_encoding how = zt_engine_prompt_encoding(e);
@@ -176,6 +188,17 @@ zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
     if (run->test_file)
         return add_files(e, &e->prompts, &how, test_files, fault);
     return rates && !run->prompt[0] ? ZT_OK : add_texts(e, &how, fault);
+}
+
+zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = open_prompts(e, fault);
+
+    if (!rc && !e->run->interactive)
+        tell_of_cut(e, &e->prompts);
+    if (!rc)
+        tell_of_cut(e, &e->eval_prompts);
+    return rc;
 }
 
 struct zt_generation zt_engine_generation(const struct zt_engine *e,
