@@ -51,6 +51,14 @@ check "  and what they are is said" has "$tmp/err" 'x is stored as F64, which is
 run "  by ls too" 0 "$zckpt" ls "$tmp/F64.A.safetensors"
 check "  " has "$tmp/out" 'x .* F64 .*(not read)'
 run "integers are whole" 0 "$zckpt" verify "$tmp/I64.A.safetensors"
+stored F32 8 z # 3.25e35
+for to in f16.safetensors f16.bin f32.safetensors bf16.safetensors; do
+    run "a number that ${to%.*} has not, or has" 0 "$zckpt" convert "$tmp/F32.z.safetensors" "$tmp/z.$to" --dtype "${to%.*}"
+    case $to in
+    f16*) check "  is told" has "$tmp/err" "z.$to: x has numbers that are too large for f16: they are infinite there" ;;
+    *) check "  is no news" test ! -s "$tmp/err" ;;
+    esac
+done
 run "the mean of two" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
 run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
 run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"

@@ -88,6 +88,9 @@ zt_err zt_export_stream(struct zt_checkpoint_source *s,
 
         rc = how->value ? how->value(how->arg, i, at, n, values, fault)
                         : zt_source_read(s, 0, i, at, n, values, fault);
+        if (!rc && how->dtype != ZT_F32)
+            zt_source_note_lost(s, i, values, n,
+                                how->dtype == ZT_F16 ? ZT_F16_LIMIT : ZT_BF16_LIMIT);
         if (!rc)
             rc = put(to, values + ZT_EXPORT_PIECE,
                      narrow(values, n, how->dtype, values + ZT_EXPORT_PIECE), fault);

@@ -1,6 +1,7 @@
 /* source.c -- which form a path is of, and the tables of each. */
 #include "worker/tools/source.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -458,6 +459,23 @@ zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t f
         return zt_ds_read(s->deepspeed, kind, t->number, first, n, out, fault);
     return zt_safetensors_read_f32(zt_hf_folder_at(s->folder, t->number), first, n, out,
                                    fault);
+}
+
+void zt_source_note_lost(struct zt_checkpoint_source *s, int i, const float *values,
+                         int64_t n, float limit)
+{
+    for (int64_t k = 0; !s->lost && k < n; k++)
+        if (isfinite(values[k]) && fabsf(values[k]) >= limit)
+            s->lost = s->tensors[i].t.name;
+}
+
+void zt_source_tell_lost(const struct zt_checkpoint_source *s, const char *to,
+                         const char *type)
+{
+    if (s->lost)
+        fprintf(stderr,
+                "%s: %s has numbers that are too large for %s: they are infinite there\n",
+                to, s->lost, type);
 }
 
 zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,

@@ -41,7 +41,8 @@ struct zt_checkpoint_source {
     struct zt_ckpt *ours;
     struct zt_ds *deepspeed;
     struct zt_hf_folder *folder;
-    bool adapters; /* the folder has adapters and no model */
+    bool adapters;    /* the folder has adapters and no model */
+    const char *lost; /* a tensor of which numbers became infinite in what is written */
 };
 
 /* ZT_E_NOINPUT: nothing that is known is there. */
@@ -65,6 +66,15 @@ int zt_source_find_kind(const struct zt_checkpoint_source *s, const char *name);
 /* Elements [first, first + n) of kind `kind` of tensor i. An alias reads its original. */
 zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t first,
                       int64_t n, float *out, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Elements of tensor i are to be written in a type in which those from `limit` on are infinite. */
+#define ZT_F16_LIMIT  65520.0f
+#define ZT_BF16_LIMIT 3.39617752923046e38f
+void zt_source_note_lost(struct zt_checkpoint_source *s, int i, const float *values,
+                         int64_t n, float limit);
+/* On stderr, if there are some; `type`: "f16". */
+void zt_source_tell_lost(const struct zt_checkpoint_source *s, const char *to,
+                         const char *type);
 
 /* A file that stands beside the weights, or one folder above: "config.json". *out: NULL
  * where there is none, else malloc'ed. ZT_E_NOMEM. */

@@ -401,6 +401,13 @@ static zt_err read_transposed(const struct conversion *c, const struct gguf_item
     return rc;
 }
 
+static float limit_of(zt_gguf_type type)
+{
+    return type == ZT_GGUF_BF16   ? ZT_BF16_LIMIT
+           : type == ZT_GGUF_Q8_0 ? 127 * ZT_F16_LIMIT /* of the scale */
+                                  : ZT_F16_LIMIT;
+}
+
 static zt_err write_item(struct conversion *c, const struct gguf_item *item,
                          struct zt_fault *fault)
 {
@@ -422,6 +429,9 @@ static zt_err write_item(struct conversion *c, const struct gguf_item *item,
                                 row, fault);
         if (rc)
             break;
+        if (item->type != ZT_GGUF_F32)
+            zt_source_note_lost(c->s, item->of, whole ? whole + r * columns : row,
+                                columns, limit_of(item->type));
         zt_gguf_encode(item->type, whole ? whole + r * columns : row, columns, coded);
         rc = zt_gguf_write(&c->out, coded, zt_gguf_bytes(item->type, columns), fault);
     }
@@ -481,6 +491,8 @@ zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
                "added "
                "one\n",
                to, c.num, type, c.kind->arch);
+    if (!rc)
+        zt_source_tell_lost(s, to, type);
     zt_gguf_release(&c.out);
     zt_hf_config_close(c.config);
     free(items);

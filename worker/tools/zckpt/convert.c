@@ -55,6 +55,8 @@ static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool sa
     rc = zt_export(s, &how, &made, fault);
     if (!rc)
         zt_export_print(&how, &made, dtype);
+    if (!rc)
+        zt_source_tell_lost(s, to, dtype);
     return rc;
 }
 
