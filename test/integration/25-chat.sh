@@ -31,6 +31,11 @@ template "{# a line each #}
 check "ztok writes the tokens of conversations" "$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tok" --out "$tmp/chat"
 check "  and of the text that they become" "$bin/ztok" "$tmp/text.jsonl" --tokenizer "$tok" --out "$tmp/text"
 check "  which are the same" cmp "$tmp/chat.bin" "$tmp/text.bin"
+cp -r "$tok" "$tmp/asks"
+echo "{% if tools is none and documents is none %}$(cat "$tok/chat_template.jinja")
+{% endif -%}" >"$tmp/asks/chat_template.jinja"
+"$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tmp/asks" --out "$tmp/asked" >/dev/null
+check "  tools and documents that a row has not are none" cmp "$tmp/asked.bin" "$tmp/text.bin"
 check "training on conversations" gpt2 1 "$tmp/1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --assistant_only_loss false
 gpt2 1 "$tmp/2" --train_file "$tmp/text.jsonl" --tokenizer_name "$tok"
 check "  gives the bits of training on their text" same_bits "$tmp/1" "$tmp/2"

@@ -165,7 +165,7 @@ static zt_err check_messages(const json_t *messages, const char *column,
     return ZT_OK;
 }
 
-/* The text of messages [0, n), or of all where n is their number. */
+/* The text of these messages. What a row has not is none, as it is in transformers. */
 static zt_err render_some(const struct zt_tokenizer *t,
                           const struct zt_template *template, const json_t *row,
                           json_t *messages, bool prompts, struct zt_buf *out,
@@ -176,7 +176,8 @@ static zt_err render_some(const struct zt_tokenizer *t,
 
     if (!values || json_object_set(values, "messages", messages) ||
         json_object_set_new(values, "add_generation_prompt", json_boolean(prompts)) ||
-        (tools && json_object_set(values, "tools", tools)))
+        json_object_set_new(values, "documents", json_null()) ||
+        json_object_set_new(values, "tools", tools ? json_incref(tools) : json_null()))
         rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
     if (!rc)
         rc = zt_template_render(template, values, out, spans, fault);
