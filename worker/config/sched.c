@@ -83,11 +83,23 @@ static void resolve_section(struct zt_config *c, const struct zt_item *type, dou
         resolve_run_steps(c, type, p, s);
 }
 
+/* As in Trainer. */
+static void tell_two_warmups(struct zt_config *c)
+{
+    const struct zt_value *steps = zt_option_given(c, "warmup_steps");
+    const struct zt_value *ratio = zt_option_given(c, "warmup_ratio");
+
+    if (steps && steps->integer && ratio && ratio->real > 0)
+        zt_problems_note(&c->report, "%s %s gives way to %s %s", ratio->where,
+                         ratio->text, steps->where, steps->text);
+}
+
 void zt_resolve_scheduler(struct zt_config *c, struct zt_run *run)
 {
     const struct zt_item *type = zt_config_find(c, "scheduler.type");
     struct zt_sched_config *s = &run->sched;
 
+    tell_two_warmups(c);
     if (!zt_config_has_section(c, "scheduler")) {
         resolve_from_options(c, s);
         return;

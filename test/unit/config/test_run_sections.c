@@ -61,6 +61,10 @@ static void test_run_schedules_have_deepspeeds_defaults(void **state)
     assert_true(sched_value(r, "warmup_num_steps") == 6); /* rounded up */
     assert_true(sched_value(r, "total_num_steps") == 55);
     zt_run_close(r);
+    r = accepted(try_it(1, NULL, "--warmup_ratio", "0.1", "--warmup_steps", "5"));
+    assert_string_equal(zt_run_note(r, 0),
+                        "--warmup_ratio 0.1 gives way to --warmup_steps 5");
+    zt_run_close(r);
 }
 
 static void test_run_loss_scaling_is_read(void **state)
