@@ -19,6 +19,8 @@ struct made {
     struct zt_fault fault;
 };
 
+static const char *zworker; /* NULL: any program */
+
 /* words: NULL-terminated, without the program's name and the hostfile. */
 static zt_err make_plan(struct made *m, const char *hosts, const char *const *words)
 {
@@ -30,7 +32,7 @@ static zt_err make_plan(struct made *m, const char *hosts, const char *const *wo
     assert_true(fd >= 0);
     assert_int_equal(write(fd, hosts, strlen(hosts)), strlen(hosts));
     close(fd);
-    setenv("ZLAUNCH_ZWORKER", "/bin/true", 1);
+    setenv("ZLAUNCH_ZWORKER", zworker ? zworker : "/bin/true", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     setenv("HOME", "/nowhere", 1);
     m->argv[argc++] = (char *)"zlaunch";

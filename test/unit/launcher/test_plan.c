@@ -9,6 +9,8 @@
 #include "common/json/line.h"
 #include "test/unit/launcher/plan_helper.h"
 
+#include <sys/stat.h>
+
 static const char uneven[] = "n0 slots=3\nn1 slots=1\nn2 slots=1\nn3 slots=2\n";
 static const char *const local[] = {"--launcher", "local", "--", "true", NULL};
 static const char *const elastic[] = {
@@ -243,6 +245,61 @@ static void names_are_written_as_hostfiles_have_them(void **state)
     }
 }
 
+static void touch(const char *folder, const char *name)
+{
+    char path[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, name);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+    assert_int_equal(chmod(path, 0755), 0);
+}
+
+static bool is_pushed(const struct zt_job_plan *p, const char *end)
+{
+    for (char **f = p->push; *f; f++)
+        if (strlen(*f) >= strlen(end) && !strcmp(*f + strlen(*f) - strlen(end), end))
+            return true;
+    return false;
+}
+
+static void all_backends_and_the_config_are_pushed(void **state)
+{
+    static const char *const backends[] = {"backends/mpi.so", "backends/nccl.so",
+                                           "backends/cuda.so", "backends/cudnn.so"};
+    char dir[] = "/tmp/zt-test-push-XXXXXX", path[256], config[256], plugin[256];
+    const char *words[] = {"--push", plugin, config, "--seed", "1", NULL};
+    struct made m;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/backends", dir);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (int i = 0; i < 4; i++)
+        touch(dir, backends[i]);
+    touch(dir, "zworker");
+    touch(dir, "m.so");
+    touch(dir, "ds.json");
+    snprintf(plugin, sizeof(plugin), "%s/m.so", dir);
+    snprintf(config, sizeof(config), "--deepspeed=%s/ds.json", dir);
+    snprintf(path, sizeof(path), "%s/zworker", dir);
+    zworker = path;
+    assert_int_equal(make_plan(&m, "h1 slots=1\n", words), ZT_OK);
+    zworker = NULL;
+    for (int i = 0; i < 4; i++)
+        assert_true(is_pushed(m.plan, backends[i]));
+    assert_true(is_pushed(m.plan, "/ds.json"));
+    assert_string_equal(m.plan->argv[2], "--deepspeed");
+    assert_string_equal(m.plan->argv[3], config + strlen("--deepspeed="));
+    assert_string_equal(m.plan->argv[5], "1");
+    assert_int_equal(json_integer_value(json_array_get(m.plan->pushed, 1)), 3);
+    unmake_plan(&m);
+    snprintf(path, sizeof(path), "rm -r %s", dir);
+    assert_int_equal(system(path), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +311,7 @@ int main(void)
         cmocka_unit_test(without_a_spare_of_its_size_the_nodes_are_numbered_anew),
         cmocka_unit_test(a_start_gets_a_port_of_its_own_unless_one_is_given),
         cmocka_unit_test(names_are_written_as_hostfiles_have_them),
+        cmocka_unit_test(all_backends_and_the_config_are_pushed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
