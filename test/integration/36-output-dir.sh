@@ -230,6 +230,9 @@ check "what replaces it" code_is 0
 check "  takes its results away" test ! -e "$out/eval_results.json" -a ! -e "$out/predictions.jsonl"
 check "  and says so" err_has "$out/eval_results.json is removed: it was of the weights that are replaced"
 check "  takes its tokenizer away" test ! -e "$out/tokenizer.json" -a ! -e "$out/tokenizer_config.json"
+cp "$tmp/text.txt" "$out/predictions.jsonl"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --train_file "$out/predictions.jsonl" --data_format text --max_steps 2 --output_dir "$out" --overwrite_output_dir
+check "  but no file that is learnt from" test "$code" -eq 0 -a -e "$out/predictions.jsonl"
 launch --num_gpus 1 "$plugin" --model_name_or_path "$out" --tokenizer_name "$tmp/words" --eval_file "$tmp/words/text.txt"
 check "a tokenizer that is not the model's: 65" code_is 65
 check "  is called that" err_has "the tokenizer is not the one of the model"

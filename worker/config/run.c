@@ -211,7 +211,7 @@ static void check_device(struct zt_config *c, const struct zt_run *run)
             "be trained or computed on it; it is for a --dry_run");
 }
 
-static bool is_read(const struct zt_run *run, const char *file)
+bool zt_run_reads(const struct zt_run *run, const char *file)
 {
     const char *const test[] = {run->test_file, NULL};
     const char *const *lists[] = {run->train_files, run->eval_files, test};
@@ -228,7 +228,7 @@ static void check_replaced(struct zt_config *c, const struct zt_run *run)
 {
     char predictions[PATH_MAX];
 
-    if (run->trace && is_read(run, run->trace))
+    if (run->trace && zt_run_reads(run, run->trace))
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--trace %s: that is a file of data, which a timeline would "
                         "replace; name another",
@@ -236,7 +236,7 @@ static void check_replaced(struct zt_config *c, const struct zt_run *run)
     if (!run->do_predict || !run->output_dir)
         return;
     snprintf(predictions, sizeof(predictions), "%s/predictions.jsonl", run->output_dir);
-    if (is_read(run, predictions))
+    if (zt_run_reads(run, predictions))
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--output_dir %s: %s is a file of data, which the predictions "
                         "would replace; name another folder",

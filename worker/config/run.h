@@ -182,6 +182,9 @@ const char *zt_run_note(const struct zt_run *run, int i);
  * messages call it: "--max_steps". NULL: none. Files are for many runs and do not count. */
 const char *zt_run_says(const struct zt_run *run, const char *const *names);
 
+/* Whether it is a file of the run's data, by whatever name. */
+bool zt_run_reads(const struct zt_run *run, const char *file);
+
 /* --metric_for_best_model as events call it: "loss", of eval_loss too. */
 const char *zt_run_best_metric(const struct zt_run *run);
 

@@ -316,14 +316,14 @@ static bool look_up_model(const struct zt_output_dir *d, struct stat *out)
     return zt_find_model(d->path, found) && stat(found, out) == 0;
 }
 
-void zt_output_dir_remove_results(const struct zt_output_dir *d)
+void zt_output_dir_remove_results(const struct zt_output_dir *d, const struct zt_run *run)
 {
     static const char *const names[] = {"eval_results.json", "predictions.jsonl"};
     char path[PATH_MAX];
 
     for (size_t i = 0; d->model.st_ino && i < sizeof(names) / sizeof(*names); i++)
         if (snprintf(path, sizeof(path), "%s/%s", d->path, names[i]) < PATH_MAX &&
-            unlink(path) == 0)
+            !zt_run_reads(run, path) && unlink(path) == 0)
             zt_info("output", "%s is removed: it was of the weights that are replaced",
                     path);
 }

@@ -9,6 +9,7 @@
 #include "worker/checkpoint/folder_lock.h"
 
 struct zt_engine;
+struct zt_run;
 
 /* The folder, with its parents; it is fine if it is there. ZT_E_CANTCREATE when it cannot
  * be made or written to. option: that named it, as messages do; NULL: none. */
@@ -44,8 +45,9 @@ zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_C
  */
 zt_err zt_output_dir_hold(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 /* What told of a model that was there at the start and is replaced now: eval_results.json and
- * predictions.jsonl. Nothing where there was none. */
-void zt_output_dir_remove_results(const struct zt_output_dir *d);
+ * predictions.jsonl, but for data of the run. Nothing where there was none. */
+void zt_output_dir_remove_results(const struct zt_output_dir *d,
+                                  const struct zt_run *run);
 /* The model that is in the folder now is this run's to replace. */
 void zt_output_dir_own_model(struct zt_output_dir *d);
 /* Another program has put one there since. */

@@ -690,7 +690,7 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
             bool same = e->run->do_train && e->total_steps <= e->first_step;
 
             if (!same)
-                zt_output_dir_remove_results(&e->output);
+                zt_output_dir_remove_results(&e->output, e->run);
             zt_output_dir_own_model(&e->output);
         }
         zt_event_text("saved", dir);
