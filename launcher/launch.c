@@ -111,8 +111,9 @@ static void derive_binding(struct zt_launch *l, struct zt_problems *report)
                        : l->bind_cores_to_rank ? "bind_cores_to_rank"
                                                : NULL;
     bool by_openmp = getenv("KMP_AFFINITY"); /* that binds threads by itself, and wins */
+    bool unwanted = given(l, "bind_cores_to_rank") && !l->bind_cores_to_rank;
 
-    l->bind = !l->no_bind && !by_openmp;
+    l->bind = !l->no_bind && !by_openmp && !unwanted;
     if (by_openmp && wish)
         zt_problems_add(report, ZT_E_USAGE,
                         "--%s does not go together with KMP_AFFINITY; unset it", wish);

@@ -302,12 +302,44 @@ static void print_advice(const struct zt_job_plan *p, int cores, FILE *out)
         fprintf(out, "; --num_nodes %d would have a core for each", nodes);
 }
 
+/* Variables of --export and env files that ranks find as zlaunch sets them. */
+static void warn_of_named(const struct zt_job_plan *p, FILE *out)
+{
+    static const struct {
+        const char *name, *by;
+    } rows[] = {
+        {"CUDA_VISIBLE_DEVICES", "by --include, --num_gpus and the hostfile"},
+        {"MASTER_ADDR", "by --master_addr"},
+        {"MASTER_PORT", "by --master_port"},
+        {"WORLD_SIZE", "by --num_gpus and the hostfile"},
+        {"LOCAL_WORLD_SIZE", "by --num_gpus and the hostfile"},
+        {"RANK", "for each rank"},
+        {"LOCAL_RANK", "for each rank"},
+        {"NODE_RANK", "for each node"},
+        {"GROUP_RANK", "for each node"},
+    };
+
+    for (char **e = p->named; *e; e++)
+        for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+            size_t n = strcspn(*e, "=");
+
+            if (strlen(rows[i].name) == n && strncmp(*e, rows[i].name, n) == 0 &&
+                (i > 0 || p->nodes[0].devices))
+                fprintf(out,
+                        "%s, which --export or an env file sets, has no effect: zlaunch "
+                        "sets it %s\n",
+                        *e, rows[i].by);
+        }
+}
+
 void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
 {
     struct zt_cores cores;
     int ranks = ranks_here(p, p->num_nodes);
 
     warn_of_outer(p, out);
+    if (!p->mpirun)
+        warn_of_named(p, out);
     if (!p->is_plugin || ranks < 2 || zt_cores_init(&cores, p->core_list, NULL))
         return;
     if (ranks > cores.num) {

@@ -17,6 +17,8 @@ check "one rank alone has every core" test "$(tail -n 1 "$tmp/out")" = "$mine"
 if [ "$cores" -ge 2 ]; then
     launch --num_gpus 2 -- sh -c "$show"
     check "two ranks have different cores" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | wc -l)" = 2
+    launch --num_gpus 2 --bind_cores_to_rank=false -- sh -c "$show"
+    check "--bind_cores_to_rank=false leaves the mask alone" test "$(sed 's/.*\] //' "$tmp/out" | sort -u)" = "$mine"
     launch --num_gpus 2 --no_bind -- sh -c "$show"
     check "--no_bind leaves the mask alone" test "$(sed 's/.*\] //' "$tmp/out" | sort -u)" = "$mine"
 fi

@@ -117,6 +117,11 @@ launch --export ZT_C=3 -- sh -c 'echo "$ZT_A|$ZT_B|$ZT_C"'
 check "env files and --export reach the ranks exactly" test "$(cat "$tmp/out")" = 'from file=1|two words "and quotes"|3'
 launch --export ZT_C=3 --export ZT_D=4,ZT_E=5 -- sh -c 'echo "$ZT_C|$ZT_D|$ZT_E"'
 check "--export several times adds up" test "$(cat "$tmp/out")" = "3|4|5"
+launch --num_gpus 2 --export CUDA_VISIBLE_DEVICES=3,MASTER_PORT=7 -- true
+check "what zlaunch sets itself is told to be that" err_has "MASTER_PORT=7, which --export or an env file sets, has no effect: zlaunch sets it by --master_port"
+check "  devices too" err_has "CUDA_VISIBLE_DEVICES=3, which --export"
+launch --export CUDA_VISIBLE_DEVICES=3 -- sh -c 'echo "<$CUDA_VISIBLE_DEVICES>"'
+check "  unless they have an effect" test "$(cat "$tmp/out" "$tmp/err")" = "<3>"
 launch --export ZT_C=eth0,eth1 -- true
 check "  a comma in a value: 2" code_is 2
 check "  says how it goes" err_has "--export eth1: it is not set here; write --export eth1=VALUE (a value with commas: set it here, and --export its name)"
