@@ -36,6 +36,10 @@ echo "{% if tools is none and documents is none %}$(cat "$tok/chat_template.jinj
 {% endif -%}" >"$tmp/asks/chat_template.jinja"
 "$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tmp/asks" --out "$tmp/asked" >/dev/null
 check "  tools and documents that a row has not are none" cmp "$tmp/asked.bin" "$tmp/text.bin"
+cp "$tok/chat_template.jinja" "$tmp/asks"
+echo '{"tokenizer_class": "GPT2TokenizerFast"}' >"$tmp/asks/tokenizer_config.json"
+"$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tmp/asks" --out "$tmp/class" >/dev/null
+check "  and the end of text may be that of the class" cmp "$tmp/class.bin" "$tmp/text.bin"
 check "training on conversations" gpt2 1 "$tmp/1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --assistant_only_loss false
 gpt2 1 "$tmp/2" --train_file "$tmp/text.jsonl" --tokenizer_name "$tok"
 check "  gives the bits of training on their text" same_bits "$tmp/1" "$tmp/2"

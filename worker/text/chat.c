@@ -54,7 +54,9 @@ static const json_t *default_template(const json_t *config)
     return NULL;
 }
 
-static json_t *special_tokens(const json_t *config, const json_t *special)
+/* bos_token and eos_token may be those of the class of the tokenizer. */
+static json_t *special_tokens(const char *folder, const json_t *config,
+                              const json_t *special)
 {
     static const char *const names[] = {"bos_token", "eos_token", "unk_token",
                                         "sep_token", "pad_token", "cls_token",
@@ -63,13 +65,18 @@ static json_t *special_tokens(const json_t *config, const json_t *special)
 
     for (size_t i = 0; tokens && i < sizeof(names) / sizeof(*names); i++) {
         const char *text = zt_folder_token_text(json_object_get(config, names[i]));
+        char *own;
 
         if (!text)
             text = zt_folder_token_text(json_object_get(special, names[i]));
+        own = !text && i < 2 ? zt_folder_token(folder, names[i]) : NULL;
+        if (own)
+            text = own;
         if (text && json_object_set_new(tokens, names[i], json_string(text))) {
             json_decref(tokens);
-            return NULL;
+            tokens = NULL;
         }
+        free(own);
     }
     return tokens;
 }
@@ -107,7 +114,7 @@ zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *ha
         s.n = json_string_length(in_config);
         s.text = copy(json_string_value(in_config), s.n);
     }
-    s.tokens = special_tokens(config, special);
+    s.tokens = special_tokens(folder, config, special);
     if (!s.name || !s.tokens)
         rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
     if (!rc && s.text)

@@ -416,62 +416,70 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
     return rc;
 }
 
-/* What ends a text by classes themselves, whose tokenizer_config.json need not say it. */
-static const struct {
+/* Tokens of classes themselves, whose tokenizer_config.json need not say them. */
+static const struct class_tokens {
     const char *class, *model_type; /* config.json's, where no class is named */
-    const char *end;
-} class_ends[] = {
-    {"GPT2Tokenizer", "gpt2", "<|endoftext|>"},
-    {"Qwen2Tokenizer", "qwen2", "<|endoftext|>"},
-    {"Qwen2Tokenizer", "qwen3", "<|endoftext|>"},
-    {"LlamaTokenizer", "llama", "</s>"},
-    {"LlamaTokenizer", "mistral", "</s>"},
-    {"GemmaTokenizer", "gemma", "<eos>"},
-    {"T5Tokenizer", "t5", "</s>"},
-    {"BartTokenizer", "bart", "</s>"},
+    const char *bos, *eos;
+} class_tokens[] = {
+    {"GPT2Tokenizer", "gpt2", "<|endoftext|>", "<|endoftext|>"},
+    {"Qwen2Tokenizer", "qwen2", NULL, "<|endoftext|>"},
+    {"Qwen2Tokenizer", "qwen3", NULL, "<|endoftext|>"},
+    {"LlamaTokenizer", "llama", "<s>", "</s>"},
+    {"LlamaTokenizer", "mistral", "<s>", "</s>"},
+    {"GemmaTokenizer", "gemma", "<bos>", "<eos>"},
+    {"T5Tokenizer", "t5", NULL, "</s>"},
+    {"BartTokenizer", "bart", "<s>", "</s>"},
 };
 
-static const char *end_of_class(const char *folder, const char *class)
+static bool is_class(const struct class_tokens *t, const char *class, const char *type)
+{
+    size_t n = class ? strlen(class) : 0;
+
+    if (!class)
+        return type && strcmp(t->model_type, type) == 0;
+    if (n > 4 && strcmp(class + n - 4, "Fast") == 0)
+        n -= 4;
+    return strlen(t->class) == n && strncmp(t->class, class, n) == 0;
+}
+
+static const char *token_of_class(const char *folder, const char *class, bool begins)
 {
     struct folder f = {.path = folder};
     zt_err rc = ZT_OK;
     json_t *config = class ? NULL : load(&f, "config.json", false, &rc);
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    const char *end = NULL;
-    size_t n = class ? strlen(class) : 0;
+    const char *found = NULL;
 
-    if (n > 4 && strcmp(class + n - 4, "Fast") == 0)
-        n -= 4;
-    for (size_t i = 0; !end && i < sizeof(class_ends) / sizeof(*class_ends); i++)
-        if (class ? strlen(class_ends[i].class) == n &&
-                        strncmp(class_ends[i].class, class, n) == 0
-                  : type && strcmp(class_ends[i].model_type, type) == 0)
-            end = class_ends[i].end;
+    for (size_t i = 0; !found && i < sizeof(class_tokens) / sizeof(*class_tokens); i++)
+        if (is_class(&class_tokens[i], class, type))
+            found = begins ? class_tokens[i].bos : class_tokens[i].eos;
     json_decref(config);
-    return end;
+    return found;
 }
 
-char *zt_folder_end_token(const char *folder)
+/* Of bos_token and eos_token. */
+char *zt_folder_token(const char *folder, const char *role)
 {
     static const char *const names[] = {"tokenizer_config.json",
                                         "special_tokens_map.json"};
     struct folder f = {.path = folder};
     const char *text = NULL, *class = NULL;
     json_t *json[2], *said = NULL;
-    char *end;
+    char *token;
 
     for (int i = 0; i < 2; i++) {
         zt_err rc = ZT_OK;
 
         json[i] = load(&f, names[i], false, &rc);
-        said = said ? said : json_object_get(json[i], "eos_token");
+        said = said ? said : json_object_get(json[i], role);
     }
     class = json_string_value(json_object_get(json[0], "tokenizer_class"));
-    text = said ? zt_folder_token_text(said) : end_of_class(folder, class);
-    end = text ? strdup(text) : NULL;
+    text = said ? zt_folder_token_text(said)
+                : token_of_class(folder, class, strcmp(role, "bos_token") == 0);
+    token = text ? strdup(text) : NULL;
     json_decref(json[0]);
     json_decref(json[1]);
-    return end;
+    return token;
 }
 
 bool zt_folder_leaves_types_out(const char *folder)

@@ -355,8 +355,9 @@ json_t *zt_folder_load(const char *folder, const char *name, bool needed, zt_err
                        struct zt_fault *fault);
 /* The text of a special token: a string, or an object with its content. */
 const char *zt_folder_token_text(const json_t *v);
-/* eos_token as the folder's small files have it, to be freed; NULL: it is not there. */
-char *zt_folder_end_token(const char *folder);
+/* bos_token or eos_token as the folder's small files have it, or its class by itself, to be freed;
+ * NULL: there is none. */
+char *zt_folder_token(const char *folder, const char *role);
 /* Whether tokenizer_config.json leaves token_type_ids out: by its model_input_names, else by a
  * class that has none. */
 bool zt_folder_leaves_types_out(const char *folder);

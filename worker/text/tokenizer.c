@@ -230,7 +230,7 @@ zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
 
     if (rc || !t)
         return rc;
-    end = zt_folder_end_token(folder);
+    end = zt_folder_token(folder, "eos_token");
     if (end)
         t->end = zt_tokenizer_id(t, end);
     free(end);
