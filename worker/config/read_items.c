@@ -266,13 +266,14 @@ static void add_item(struct zt_config *c, struct zt_item *item)
 {
     struct zt_item *twin = (struct zt_item *)zt_config_find(c, item->path);
 
-    if (twin && !item->value->line && twin->is_auto) { /* as accelerate fills it in */
+    if (twin && !item->value->line && item->value->type == ZT_JSON_OBJECT)
+        return; /* around the key of an option */
+    /* as accelerate fills it in; and of two options the last one counts */
+    if (twin && !item->value->line && (twin->is_auto || !twin->value->line)) {
         item->next = twin->next;
         *twin = *item;
         return;
     }
-    if (twin && !item->value->line && item->value->type == ZT_JSON_OBJECT)
-        return; /* around the key of an option */
     if (twin && !item->value->line) {
         if (zt_jnode_equal(twin->value, item->value))
             return;

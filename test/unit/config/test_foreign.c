@@ -282,6 +282,9 @@ static void test_foreign_names_set_our_options(void **state)
     assert_int_equal(r->warmup_steps, 7);
     assert_int_equal(r->max_steps, 50);
     zt_run_close(r);
+    r = accepted(try_it(1, NULL, "--zero_stage", "1", "-z", "2", "--zero_stage", "3"));
+    assert_int_equal(r->zero.stage, 3); /* the last one, as of every option */
+    zt_run_close(r);
     r = accepted(try_it(1, NULL, "--train_file", "Makefile", "--eval_strategy", "steps"));
     assert_true(r->do_train && r->do_eval);
     zt_run_close(r);
