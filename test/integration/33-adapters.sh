@@ -172,6 +172,13 @@ check "  with those of a checkpoint, which have names of their own" "$bin/zckpt"
 check "  from either side" "$bin/zckpt" diff "$tmp/run" "$tmp/run/checkpoint-6"
 mkdir "$tmp/empty" && cp "$tmp/run/adapter_config.json" "$tmp/empty"
 check "  and missed" sh -c "'$bin/zckpt' ls '$tmp/empty' 2>&1 | grep -q 'and no adapter_model.safetensors with the adapters\$'"
+cp -r test/golden/llama3/model "$tmp/both" && cp "$tmp/run"/adapter_* "$tmp/both"
+both() { lora llama3 1 "$tmp/o" --model_name_or_path "$tmp/both" --max_steps 1 "$@"; }
+told() { grep -q "$tmp/both has adapters beside its model, .*: --adapter_name_or_path $tmp/both adds them" "$tmp/o" "$tmp/o.err"; }
+check "adapters that lie beside a model, and others are asked for" both
+check "  are told of" told
+check "  but where they are what is asked for" both --adapter_name_or_path "$tmp/both"
+check "  are not" sh -c '! "$@"' - grep -q "beside its model" "$tmp/o" "$tmp/o.err"
 check "a checkpoint of adapters is no model" grep -q "holds adapters and no model: --adapter_name_or_path $tmp/run/checkpoint-3, beside" "$tmp/none" "$tmp/none.err"
 
 # the plan of a large model: the body has weights, and nothing else

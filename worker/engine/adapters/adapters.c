@@ -447,10 +447,31 @@ static void tell(const struct zt_engine *e)
                 zt_human_count(all, (double)e->model->numel));
 }
 
+/* Adapters that lie beside the model are not the run's unless it names them. */
+static void tell_of_others(const struct zt_run *run)
+{
+    const char *from = run->model_name_or_path;
+    struct zt_hf_folder *hf = NULL;
+    struct zt_fault why = {0};
+    char path[PATH_MAX];
+
+    if (run->rank || !from || run->adapter_name_or_path || zt_ckpt_gives_weights(from))
+        return;
+    snprintf(path, sizeof(path), "%s/adapter_config.json", from);
+    if (access(path, F_OK) || zt_hf_folder_open(from, &hf, &why))
+        return;
+    zt_hf_folder_close(hf);
+    zt_warn("adapters",
+            "%s has adapters beside its model, which transformers would add and this run "
+            "does not: --adapter_name_or_path %s adds them",
+            from, from);
+}
+
 zt_err zt_adapters_open(struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err rc;
 
+    tell_of_others(e->run);
     if (!e->run->lora_r && !e->run->adapter_name_or_path)
         return ZT_OK;
     e->adapters = calloc(1, sizeof(*e->adapters));
