@@ -224,10 +224,10 @@ check "  nor beside checkpoints of another training: 73" code_is 73
 check "  which are named" err_has "--resume_from_checkpoint auto goes on from the checkpoints beside it, --overwrite_output_dir replaces it"
 check "  it is not replaced" test "$before" = "$(sha256sum <"$out/model.safetensors")"
 rm -r "$out"/checkpoint-*
-echo '{}' | tee "$out/predictions.jsonl" >"$out/eval_results.json"
+echo '{}' | tee "$out/predictions.jsonl" "$out/predict_results.json" >"$out/eval_results.json"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir
 check "what replaces it" code_is 0
-check "  takes its results away" test ! -e "$out/eval_results.json" -a ! -e "$out/predictions.jsonl"
+check "  takes its results away" test ! -e "$out/eval_results.json" -a ! -e "$out/predictions.jsonl" -a ! -e "$out/predict_results.json"
 check "  and says so" err_has "$out/eval_results.json is removed: it was of the weights that are replaced"
 check "  takes its tokenizer away" test ! -e "$out/tokenizer.json" -a ! -e "$out/tokenizer_config.json"
 cp "$tmp/text.txt" "$out/predictions.jsonl"

@@ -318,7 +318,8 @@ static bool look_up_model(const struct zt_output_dir *d, struct stat *out)
 
 void zt_output_dir_remove_results(const struct zt_output_dir *d, const struct zt_run *run)
 {
-    static const char *const names[] = {"eval_results.json", "predictions.jsonl"};
+    static const char *const names[] = {"eval_results.json", "predictions.jsonl",
+                                        "predict_results.json"};
     char path[PATH_MAX];
 
     for (size_t i = 0; d->model.st_ino && i < sizeof(names) / sizeof(*names); i++)

@@ -44,8 +44,8 @@ zt_err zt_output_dir_open(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_C
  * ZT_E_CANTCREATE: that, or another run has it by now.
  */
 zt_err zt_output_dir_hold(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
-/* What told of a model that was there at the start and is replaced now: eval_results.json and
- * predictions.jsonl, but for data of the run. Nothing where there was none. */
+/* What told of a model that was there at the start and is replaced now: eval_results.json,
+ * predictions.jsonl and predict_results.json, but for data of the run. Nothing where there was none. */
 void zt_output_dir_remove_results(const struct zt_output_dir *d,
                                   const struct zt_run *run);
 /* The model that is in the folder now is this run's to replace. */
