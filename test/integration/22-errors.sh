@@ -110,10 +110,10 @@ rm "$tmp/d1.txt"
 check "  and it is read" test "$?" -eq 0
 check "an empty data file" refused 65 empty.txt "$g" "${t[@]}" --train_file "$tmp/empty.txt"
 printf '{"text": "a"}\n{"text": 3}\n' >"$tmp/rows.jsonl"
-check "a row without text, by its line" refused 65 'rows.jsonl:2: "text" is a number, and text is wanted' "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"
+check "a row without text, by its line" refused 65 'rows.jsonl:2: "text" is a number, and text is wanted; correct it, or name another column' "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"
 printf 'a,b\nx,y\n' >"$tmp/rows.csv"
 check "a table in which it is not clear what text is" refused 2 "of a, b it is not clear which one is meant: say --text_column NAME" "$g" "${t[@]}" --train_file "$tmp/rows.csv"
-check "  or not there" refused 2 'there is no column "c"; the row has a, b' "$g" "${t[@]}" --train_file "$tmp/rows.csv" --text_column c
+check "  or not there" refused 2 'there is no column "c"; the row has a, b: name one of these' "$g" "${t[@]}" --train_file "$tmp/rows.csv" --text_column c
 # what tokens are: said, and not taken for what another tokenizer made
 says() { # says TEXT ARGS...: the run ends well, and TEXT is in what it prints
     local text=$1

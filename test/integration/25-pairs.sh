@@ -64,6 +64,12 @@ echo '{"tokenizer_class": "GPT2Tokenizer", "eos_token": "!"}' >"$tmp/hub/tokeniz
 gpt2 1 "$tmp/16" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tmp/hub" --data_cache_dir "$tmp/ends"
 check "  another one is not that of the cache" [ "$(find "$tmp/ends" -name 'tokens-*' | wc -l)" -eq 2 ]
 
+"$bin/ztok" "$tmp/prompts.jsonl" --tokenizer "$tok" --out "$tmp/ids" >/dev/null
+once() {
+    gpt2 1 "$tmp/17" --train_file "$tmp/ids.bin" --do_eval && gpt2 1 "$tmp/18" --train_file "$tmp/ids.bin" "$tmp/../${tmp##*/}/ids.idx" --do_eval &&
+        same_bits "$tmp/17" "$tmp/18"
+}
+check "tokens of a file count once, whatever its paths" once
 check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
 check "  as it was typed" refused 2 "--summary_column: a pair has two sides; give --source_column, too" --train_file "$tmp/named.jsonl" --summary_column a
 check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro

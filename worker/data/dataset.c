@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+#include "common/files/folders.h"
 #include "worker/data/packing.h"
 #include "worker/data/samples.h"
 #include "worker/data/tokens.h"
@@ -165,7 +166,7 @@ static bool named_already(const struct store *st, const struct zt_token_file *f)
         return false;
     for (int i = 0; i < st->num_files; i++)
         if (st->files[i].format == ZT_TOKENS_MEGATRON &&
-            strcmp(st->files[i].path, f->path) == 0)
+            zt_is_one_file(st->files[i].path, f->path))
             return true;
     return false;
 }

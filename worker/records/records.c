@@ -188,8 +188,8 @@ static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t 
     /* those that do not fit are left out */
     (void)!zt_buf_put(&names, "", 1);
     rc = wanted ? zt_records_fault(r, at, ZT_E_USAGE, fault,
-                                   "there is no column \"%s\"; the row has %.*s: say "
-                                   "--text_column NAME",
+                                   "there is no column \"%s\"; the row has %.*s: name "
+                                   "one of these",
                                    wanted, (int)zt_buf_used(&names),
                                    (const char *)zt_buf_head(&names))
                 : zt_records_fault(r, at, ZT_E_USAGE, fault,
@@ -321,7 +321,7 @@ zt_err zt_records_text(const struct zt_records *r, size_t from, const json_t *ro
                                 column);
     if (!json_is_string(value))
         return zt_records_fault(r, from, ZT_E_FORMAT, fault,
-                                "\"%s\" is %s, and text is wanted; --text_column names "
+                                "\"%s\" is %s, and text is wanted; correct it, or name "
                                 "another column",
                                 column, type_name(value));
     *text = json_string_value(value);
