@@ -93,6 +93,8 @@ check "  which is said" says others "$first which is the best: they were of othe
 check "  and the best is one of those that count" test "$(result step "$tmp/others.dir")" = 50
 onward fewer --eval_batches 2
 check "  nor on other rows of them" says fewer "$first which is the best: they were of other evaluation data"
+onward smooth --label_smoothing_factor 0.5
+check "  nor of a loss that is smoothed otherwise" says smooth "$first which is the best: --label_smoothing_factor was 0 for them, and is 0.5 now"
 onward metric --metric_for_best_model accuracy
 check "of another metric none counts" says metric "$first which is the best: the best of them is known by loss, not by accuracy"
 onward way --greater_is_better false

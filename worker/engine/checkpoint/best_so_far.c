@@ -15,6 +15,7 @@
 
 #include "common/json/line.h"
 #include "common/log.h"
+#include "common/suggest.h"
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/engine/checkpoint/private.h"
 #include "worker/engine/data.h"
@@ -40,11 +41,12 @@ json_t *zt_ckpt_best_json(const struct zt_engine *e)
     if (!b->step && !b->after && !b->seen_step)
         return NULL;
     zt_hash_print(zt_engine_eval_fingerprint(e), hash);
-    o = json_pack("{s:o, s:I, s:o, s:I, s:I, s:s, s:b, s:s}", "metric",
+    o = json_pack("{s:o, s:I, s:o, s:I, s:I, s:s, s:b, s:o, s:s}", "metric",
                   zt_json_real(b->metric), "step", (json_int_t)b->step, "seen",
                   zt_json_real(b->seen), "seen_step", (json_int_t)b->seen_step, "since",
                   (json_int_t)b->since, "name", zt_run_best_metric(e->run),
-                  "greater_is_better", e->run->greater_is_better, "data", hash);
+                  "greater_is_better", e->run->greater_is_better, "label_smoothing",
+                  zt_json_real(e->run->label_smoothing_factor), "data", hash);
     if (o && b->after)
         json_object_set_new(o, "after", json_integer(b->after));
     if (o && b->folder[0])
@@ -68,6 +70,8 @@ static bool is_of_others(const struct zt_engine *e, char *why, size_t cap)
     const char *name = saved_metric(saved), *mine = zt_run_best_metric(e->run);
     const json_t *greater = json_object_get(saved, "greater_is_better");
     bool is_greater = e->run->greater_is_better;
+    double smooth = e->run->label_smoothing_factor;
+    double smoothed = zt_json_get_real(saved, "label_smoothing", smooth);
     uint64_t data;
 
     if (strcmp(name, mine) != 0)
@@ -79,6 +83,10 @@ static bool is_of_others(const struct zt_engine *e, char *why, size_t cap)
     else if (zt_hash_parse(zt_json_get_text(saved, "data", ""), &data) &&
              data != zt_engine_eval_fingerprint(e))
         snprintf(why, cap, "they were of other evaluation data");
+    else if (smoothed != smooth &&
+             zt_is_one_of("loss|perplexity|bits_per_byte", mine, false))
+        snprintf(why, cap, "--label_smoothing_factor was %g for them, and is %g now",
+                 smoothed, smooth);
     else
         return false;
     return true;
