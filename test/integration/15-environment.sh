@@ -50,6 +50,11 @@ if [ "$mine" = "0-$((cores - 1))" ] && [ "$cores" -ge 2 ]; then
     check "a topology that lacks some of the cores is not used" test "$(sed 's/.*\] //' "$tmp/out" | sort -u | wc -l)" = 2
 fi
 unset HWLOC_SYNTHETIC
+# what torchrun tells of its own ranks is none of those that a zlaunch in the place of one starts
+TORCHELASTIC_USE_AGENT_STORE=True ROLE_WORLD_SIZE=1 launch -- sh -c 'echo "<$TORCHELASTIC_USE_AGENT_STORE$ROLE_WORLD_SIZE>"'
+check "ranks do not look for the store of an outer torchrun" out_has "<>"
+TORCHELASTIC_USE_AGENT_STORE=False launch --serve_store -- sh -c 'echo "<$TORCHELASTIC_USE_AGENT_STORE>"'
+check "  but for that of --serve_store" out_has "<True>"
 # variables that nothing reads
 ZLAUNCH_LOG_FORMT=json ZLAUNCH_MAX_STEPS=7 launch -- sh -c 'env | grep -c ^ZLAUNCH_'
 check "a misspelt ZLAUNCH_ variable is a warning" err_has "ZLAUNCH_LOG_FORMT is set in the environment and nothing reads it; did you mean ZLAUNCH_LOG_FORMAT?"

@@ -110,6 +110,10 @@ static bool is_foreign_place(const char *item)
         "PALS_RANKID=",
         "PALS_SIZE=",
         "PALS_LOCAL_",
+        "TORCHELASTIC_USE_AGENT_STORE=", /* a store of torchrun's, for its ranks */
+        "GROUP_WORLD_SIZE=",
+        "ROLE_RANK=",
+        "ROLE_WORLD_SIZE=",
     };
 
     for (size_t i = 0; i < sizeof(prefixes) / sizeof(prefixes[0]); i++)
