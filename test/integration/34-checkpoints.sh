@@ -198,6 +198,7 @@ check "--model_name_or_path takes the weights of a checkpoint" \
 
 # gathered: another program finds a model there, the same as at the end of the run
 mkdir "$tmp/hf" && cp "$tmp/long.dir"/{config.json,model.safetensors} "$tmp/hf" && "$bin/ztok" --train 257 "$tmp/corpus.txt" --out "$tmp/hf" >"$tmp/ztok" 2>&1
+echo a >"$tmp/hf/spm.model" # as DeBERTa's have beside tokenizer.json
 echo '{"train_batch_size": 2, "bf16": {"enabled": true}, "zero_optimization":
     {"stage": 3, "stage3_gather_16bit_weights_on_model_save": true}}' >"$tmp/gather.json"
 train 2 "$tmp/gather" --deepspeed "$tmp/gather.json" --model_name_or_path "$tmp/hf" --max_steps 1 --save_steps 1 \
@@ -208,6 +209,7 @@ check "model.safetensors is in a checkpoint where weights are gathered" \
     cmp "$there/model.safetensors" "$tmp/gather.dir/model.safetensors"
 check "  and the tokenizer of the model folder" cmp "$there/tokenizer.json" "$tmp/hf/tokenizer.json"
 check "  and so does the folder of the weights" cmp "$tmp/gather.dir/tokenizer.json" "$tmp/hf/tokenizer.json"
+check "  all of it" cmp "$tmp/gather.dir/spm.model" "$tmp/hf/spm.model"
 train 1 "$tmp/bytes" --model_name_or_path "$tmp/hf" --tokenizer_name bytes --max_steps 1 --save_steps 1 --per_device_train_batch_size 1 --output_dir "$tmp/bytes.dir"
 check "  which weights that were trained on bytes have not" test -s "$tmp/bytes.dir/model.safetensors" -a ! -e "$tmp/bytes.dir/tokenizer.json" -a ! -e "$tmp/bytes.dir/tokenizer_config.json"
 check "  nor their checkpoint" test -d "$tmp/bytes.dir/checkpoint-1/global_step1" -a ! -e "$tmp/bytes.dir/checkpoint-1/tokenizer.json"
