@@ -107,6 +107,17 @@ check "  by the next run as well" sh -c '! grep -q "do not count" "$1" && grep -
 check "under eval_ it is the same metric" onward same --metric_for_best_model eval_loss
 check "  on the same data: all count" sh -c '! grep -q "do not count" "$1" && grep -q "of step $2, whose loss was the best: " "$1"' - "$tmp/same" "$step"
 
+# which tokens are masked is part of the data
+masked() { bert 1 "$tmp/masked" masked_lm lines.txt --do_eval --eval_file "$tmp/lines.txt" --eval_steps 5 --save_steps 5 --load_best_model_at_end \
+    --output_dir "$tmp/masked.dir" "$@"; }
+masked --max_steps 5
+rm "$tmp/masked.dir/model.safetensors"
+masked --max_steps 10 --resume_from_checkpoint auto
+check "masked as before evaluations count" sh -c '! grep -q "do not count" "$1"' - "$tmp/masked"
+rm "$tmp/masked.dir/model.safetensors"
+masked --max_steps 15 --resume_from_checkpoint auto --mlm_probability 0.5
+check "  with other masks they do not" grep -q "up to step 10 do not count for which is the best: they were of other evaluation data" "$tmp/masked"
+
 # into another folder: its best is found beside the checkpoint, and by the run after that too
 rm -rf "$tmp/moved.dir"
 goes_on() { # goes_on NAME STEPS FROM ARGS...

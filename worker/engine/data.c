@@ -327,7 +327,9 @@ uint64_t zt_engine_eval_fingerprint(const struct zt_engine *e)
 {
     const struct zt_run *run = e->run;
     int64_t most = run->eval_batches * run->per_device_eval_batch_size * run->world;
-    uint64_t what[4];
+    const struct zt_row_options *rows;
+    uint64_t what[6];
+    bool masked;
 
     if (!e->eval_data)
         return 0;
@@ -337,7 +339,11 @@ uint64_t zt_engine_eval_fingerprint(const struct zt_engine *e)
     what[1] = (uint64_t)e->block_size;
     what[2] = (uint64_t)e->source_size;
     what[3] = (uint64_t)most;
-    return zt_hash_bytes(what, sizeof(what));
+    rows = zt_dataset_rows(e->eval_data);
+    masked = rows->kind == ZT_ROWS_MASKED; /* which tokens are to be predicted */
+    what[4] = rows->masking.seed;
+    memcpy(&what[5], &rows->masking.probability, sizeof(what[5]));
+    return zt_hash_bytes(what, (masked ? 6 : 4) * sizeof(*what));
 }
 
 int64_t zt_engine_data_vocab(const struct zt_engine *e)
