@@ -70,6 +70,9 @@ once() {
         same_bits "$tmp/17" "$tmp/18"
 }
 check "tokens of a file count once, whatever its paths" once
+{ echo '{"prompt": "why", "completion": null}' && cat "$tmp/prompts.jsonl"; } >"$tmp/hollow.jsonl"
+check "a first row without its completion does not make texts of the prompts" refused 65 'hollow.jsonl:1: \"completion\" is no text' \
+    --train_file "$tmp/hollow.jsonl" --tokenizer_name "$tok"
 check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
 check "  as it was typed" refused 2 "--summary_column: a pair has two sides; give --source_column, too" --train_file "$tmp/named.jsonl" --summary_column a
 check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro

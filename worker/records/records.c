@@ -216,6 +216,14 @@ static const char *only_text(const json_t *row)
     return num == 1 ? only : NULL;
 }
 
+/* null: the row lacks what others have, which is told when it is read. */
+static bool is_list_or_null(const json_t *row, const char *column)
+{
+    const json_t *value = json_object_get(row, column);
+
+    return json_is_array(value) || json_is_null(value);
+}
+
 zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
                             struct zt_fault *fault)
 {
@@ -230,10 +238,10 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
     rc = zt_records_parse(r, from, to, &row, fault);
     if (rc)
         return rc;
-    found = wanted                                            ? wanted
-            : json_object_get(row, "text")                    ? "text"
-            : json_is_array(json_object_get(row, "messages")) ? "messages"
-                                                              : only_text(row);
+    found = wanted                             ? wanted
+            : json_object_get(row, "text")     ? "text"
+            : is_list_or_null(row, "messages") ? "messages"
+                                               : only_text(row);
     if (!found || !json_object_get(row, found))
         rc = refuse_column(r, from, row, wanted, fault);
     else if (!(*name = strdup(found)))
@@ -286,6 +294,11 @@ zt_err zt_records_check_messages(const struct zt_records *r, const char *column,
                                   "conversation",
                                   column)
                : ZT_OK;
+}
+
+bool zt_records_has(const struct zt_records *r, const char *column)
+{
+    return type_of_column(r, column) >= 0;
 }
 
 bool zt_records_holds_lists(const struct zt_records *r, const char *column)

@@ -73,6 +73,8 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
 /* Whether the column of the first row holds a list: of messages; or text. */
 bool zt_records_holds_lists(const struct zt_records *r, const char *column);
 bool zt_records_holds_text(const struct zt_records *r, const char *column);
+/* Whether the first row has it, be it null. */
+bool zt_records_has(const struct zt_records *r, const char *column);
 
 /* That the list of the first row is one of messages, before what they need is missed. ZT_E_FORMAT. */
 zt_err zt_records_check_messages(const struct zt_records *r, const char *column,

@@ -410,6 +410,12 @@ static zt_err open_chat(const struct zt_lines_job *job, const struct zt_records 
     return rc ? zt_fault_context(fault, rc, "%s: \"%s\"", job->name, column) : ZT_OK;
 }
 
+/* Whether a column may be a side of a pair; one of nothing is told by its row. */
+static bool is_side(const struct zt_records *r, const char *column)
+{
+    return zt_records_has(r, column) && !zt_records_holds_lists(r, column);
+}
+
 /* What was asked for, else `prompt` and `completion` where nothing else is meant. */
 static struct zt_text_pair find_pair(const struct zt_lines_job *job,
                                      const struct zt_records *r, const char *column)
@@ -417,8 +423,8 @@ static struct zt_text_pair find_pair(const struct zt_lines_job *job,
     struct zt_text_pair p = job->pair;
 
     if (!p.source && !column && !zt_records_holds_text(r, "text") &&
-        !zt_records_holds_lists(r, "messages") && zt_records_holds_text(r, "prompt") &&
-        zt_records_holds_text(r, "completion")) {
+        !zt_records_holds_lists(r, "messages") && is_side(r, "prompt") &&
+        is_side(r, "completion")) {
         p.source = "prompt";
         p.target = "completion";
     }
