@@ -212,6 +212,8 @@ zt_err zt_hosts_parse(const char *text, size_t bytes, const char *name,
     struct zt_hosts h = {0};
     zt_err rc = ZT_OK;
 
+    if (bytes > 2 && memcmp(p, "\xef\xbb\xbf", 3) == 0) /* as editors on Windows begin */
+        p += 3;
     for (int line = 1; !rc && p < all; line++) {
         const char *nl = memchr(p, '\n', (size_t)(all - p));
         const char *end = nl ? nl : all, *next = nl ? nl + 1 : all;

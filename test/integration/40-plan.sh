@@ -74,6 +74,9 @@ check "--no_ssh runs the ranks of its node" test "$(sort "$tmp/out" | tr '\n' ';
     "[rank 4] 4 0 7 1 10.0.0.1 99;[rank 5] 5 1 7 1 10.0.0.1 99;"
 launch --hostfile "$tmp/hosts" --no_ssh --node_rank 3 --master_addr h -- true
 check "a node that is not there: 2" code_is 2
+printf '\xef\xbb\xbflocalhost slots=2\r\n' >"$tmp/bom"
+launch --hostfile "$tmp/bom" -- sh -c 'echo $WORLD_SIZE'
+check "a hostfile from Windows" out_has "[rank 1] 2"
 printf 'localhost slots=1\n127.0.0.1 slots=1\n' >"$tmp/both"
 launch --hostfile "$tmp/both" -- true
 check "this host twice: 2" code_is 2
