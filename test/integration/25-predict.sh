@@ -120,6 +120,9 @@ no_rows() { "${run[@]}" --test_file "$1" --output_dir "$tmp/x" >"$tmp/log" 2>&1;
 check "  as data that are wrong" no_rows "$tmp/empty.txt"
 : >"$tmp/empty.jsonl"
 check "  records, too" no_rows "$tmp/empty.jsonl"
+echo '{"prompt": null, "completion": "b"}' >"$tmp/hollow.jsonl"
+check "a first row without its prompt does not make prompts of what follows them" refused 'hollow.jsonl:1: "prompt" is null' \
+    --test_file "$tmp/hollow.jsonl" --output_dir "$tmp/x"
 check "nothing was left there" test ! -e "$tmp/x"
 check "a cache without room is refused with numbers" refused 'key/value cache [0-9]' --prompt a --per_device_eval_batch_size 8 \
     --num_return_sequences 1024 --device_memory 4MiB

@@ -444,6 +444,14 @@ static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
     return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
+/* A prompt, or nothing in its place, which is told by its row. */
+static bool has_prompts(const struct zt_records *r)
+{
+    return zt_records_holds_text(r, "prompt") ||
+           (zt_records_has(r, "prompt") && !zt_records_holds_lists(r, "prompt") &&
+            !zt_records_has(r, "text") && !zt_records_has(r, "messages"));
+}
+
 static zt_err open_records(struct record_prompts *r, const char *path,
                            const struct zt_record_format *format,
                            const struct zt_mapping *file, const char *column,
@@ -454,7 +462,7 @@ static zt_err open_records(struct record_prompts *r, const char *path,
 
     if (rc || has_languages(r))
         return rc;
-    if (!column && zt_records_holds_text(&r->records, "prompt"))
+    if (!column && has_prompts(&r->records))
         column = "prompt";
     rc = zt_records_find_text(&r->records, column, &r->column, fault);
     if (rc || !zt_records_holds_lists(&r->records, r->column))
