@@ -177,6 +177,14 @@ check "  and nothing is called damaged" err_lacks "whole"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out"
 check "another program's model: 73" code_is 73
 check "  and its checkpoints are none to go on from" err_has "$out/model.safetensors is there already; --overwrite_output_dir replaces it"
+out=$tmp/runs/copied # without the folder of its state
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 2 --output_dir "$out"
+rm -r "$out/checkpoint-2/global_step2"
+for how in "$out/checkpoint-2" checkpoint-2 auto; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 3 --output_dir "$out" --resume_from_checkpoint "$how"
+    check "one that was not copied whole, ${how#"$out/"}: 66" code_is 66
+    check "  is none of another program" err_has "$out/checkpoint-2: there is no checkpoint global_step2"
+done
 out=$tmp/runs/named
 mkdir -p "$out" && : >"$out/checkpoint-4"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint auto

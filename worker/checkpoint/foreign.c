@@ -42,11 +42,17 @@ const char *zt_ckpt_describe_deepspeed(const char *dir)
     return "";
 }
 
+bool zt_ckpt_lacks_state(const char *dir)
+{
+    return has(dir, "latest") && has(dir, "zero_to_fp32") && !has(dir, "global_step*") &&
+           !*zt_ckpt_describe_deepspeed(dir);
+}
+
 const char *zt_ckpt_describe_foreign(const char *dir)
 {
     const char *deepspeed = zt_ckpt_describe_deepspeed(dir);
 
-    if (*deepspeed)
+    if (*deepspeed || zt_ckpt_lacks_state(dir))
         return deepspeed;
     if (has(dir, "trainer_state.json") && !has(dir, "global_step*"))
         return "; it is one of transformers' Trainer, of which the weights alone are "

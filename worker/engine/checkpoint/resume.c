@@ -41,7 +41,7 @@ static bool is_checkpoint(const char *fmt, const char *a, const char *b,
 {
     snprintf(c->root, sizeof(c->root), fmt, a, b);
     c->num = -1;
-    return zt_ckpt_is_here(c->root);
+    return zt_ckpt_is_here(c->root) || zt_ckpt_lacks_state(c->root); /* which is told */
 }
 
 static void dir_of(const struct candidates *c, int64_t i, char dir[PATH_MAX])
