@@ -286,10 +286,13 @@ static bool set_rank_env(const struct zt_job_plan *p)
     const struct zt_job_plan_node *n = &p->nodes[0];
     char world[16], local_world[16];
     bool bad = false;
+    int num = 0; /* ranks of the nodes that take part */
 
     for (char **e = p->named; *e; e++)
         bad = putenv(*e) || bad; /* of the plan, which is there until execv() */
-    snprintf(world, sizeof(world), "%d", p->world);
+    for (int i = 0; i < p->num_nodes && i < p->max_nodes; i++)
+        num += p->nodes[i].num_slots;
+    snprintf(world, sizeof(world), "%d", num);
     snprintf(local_world, sizeof(local_world), "%d", n->num_slots);
     bad = bad || setenv("RANK", "0", 1) || setenv("LOCAL_RANK", "0", 1) ||
           setenv("WORLD_SIZE", world, 1) || setenv("LOCAL_WORLD_SIZE", local_world, 1);

@@ -88,6 +88,10 @@ static void print_node(FILE *out, const struct zt_job_plan *p, const struct zt_g
 
     fprintf(out, "node %d: %s, %d slot%s", node, zt_job_plan_node_name(n, name),
             n->num_slots, plural(n->num_slots));
+    if (g->node_rank[node] < 0) {
+        fputs(", spare: more than --max_elastic_nodes\n", out);
+        return;
+    }
     if (n->starter == &zt_starter_local)
         fprintf(out, ", %d core%s, daemon: %s --daemon\n", cores->num, plural(cores->num),
                 p->zworker);
@@ -114,8 +118,8 @@ static const char *started_by(const struct zt_job_plan *p)
 static void print_nodes(FILE *out, const struct zt_job_plan *p, struct zt_group *g,
                         const struct zt_cores *cores)
 {
-    fprintf(out, "%d rank%s on %d node%s, started by: %s\n", p->world, plural(p->world),
-            p->num_nodes, plural(p->num_nodes), started_by(p));
+    fprintf(out, "%d rank%s on %d node%s, started by: %s\n", g->world, plural(g->world),
+            g->num_nodes, plural(g->num_nodes), started_by(p));
     if (p->are_assumed)
         fprintf(out,
                 "nodes 0 to %d: %d slot%s each, taken to be like this host (no "
@@ -124,7 +128,7 @@ static void print_nodes(FILE *out, const struct zt_job_plan *p, struct zt_group 
     for (int i = 0; !p->are_assumed && i < p->num_nodes; i++)
         print_node(out, p, g, i, cores);
     fprintf(out, "MASTER_ADDR=%s MASTER_PORT=%d WORLD_SIZE=%d\n", p->master_addr,
-            g->master_port, p->world);
+            g->master_port, g->world);
     for (char **e = p->named; *e; e++)
         fprintf(out, "also set: %s\n", *e);
     print_words(out, "command:", p->argv);
@@ -157,7 +161,7 @@ static json_t *node_json(const struct zt_job_plan *p, const struct zt_group *g, 
     json_t *o = json_object(), *ranks = json_array();
     char list[256];
 
-    for (int i = 0; i < n->num_slots; i++) {
+    for (int i = 0; i < n->num_slots && g->node_rank[node] >= 0; i++) {
         int rank = g->first_rank[node] + i;
         json_t *r = json_pack("{si si}", "rank", rank, "slot", n->slots[i]);
         struct zt_core_share share;
@@ -184,7 +188,7 @@ static zt_err print_json(FILE *out, const struct zt_job_plan *p, const struct zt
     json_t *o = zt_json_event("plan");
     json_t *nodes = json_array();
 
-    json_object_set_new(o, "world", json_integer(p->world));
+    json_object_set_new(o, "world", json_integer(g->world));
     json_object_set_new(o, "master_addr", json_string(p->master_addr));
     json_object_set_new(o, "master_port", json_integer(g->master_port));
 

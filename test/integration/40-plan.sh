@@ -153,6 +153,14 @@ env -u SLURM_JOB_ID "$zlaunch" --launcher slurm "$bin/models/gpt2.so" >"$tmp/out
 code=$?
 check "--launcher slurm outside an allocation: 2" code_is 2
 check "  says how to get one" err_has "is not inside a Slurm allocation (SLURM_JOB_ID is not set); get one by salloc"
+printf 'x%d slots=2\n' 0 1 2 >"$tmp/three"
+elastic=(--hostfile "$tmp/three" --launcher local --elastic_training --max_elastic_nodes 2)
+launch "${elastic[@]}" --dry_run "${shape[@]}"
+check "a dry run has as many nodes as --max_elastic_nodes" out_has "4 ranks on 2 nodes, started by: local"
+check "  the others are spare" out_has "node 2: x2, 2 slots, spare: more than --max_elastic_nodes"
+check "  and its memory that of their ranks" grep -q "^memory of one rank (.*, 4 ranks" "$tmp/out"
+launch "${elastic[@]}" --check_config "${shape[@]}"
+check "  and --check_config their batch" out_has '"train_batch_size": 32,'
 few=("$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 8 --train_file README.md --block_size 16 --max_steps 1)
 launch --num_gpus 2 "${few[@]}" --dry_run=true
 check "--dry_run=true behind the target is asked once" test "$code $(grep -c 'memory of one rank' "$tmp/out")" = "0 1"
