@@ -112,6 +112,9 @@ check "  also of a column that is named" refused 65 'share.jsonl:1: \"conversati
 echo '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}' >"$tmp/two.jsonl"
 check "conversations in two columns are told how they become one" refused 2 'messages: (.prompt + .completion)' --train_file "$tmp/two.jsonl" \
     --tokenizer_name test/golden/tokenizer
+echo '{"messages": []}' >"$tmp/none.jsonl"
+check "a list without messages" refused 65 'none.jsonl:1: \"messages\" is a list without messages' --train_file "$tmp/none.jsonl" \
+    --tokenizer_name "$tok"
 { echo '{"id": "a", "messages": null}' && cat "$tmp/chat.jsonl"; } >"$tmp/hollow.jsonl"
 check "a first row without messages does not make texts of another column" refused 65 'hollow.jsonl:1: \"messages\" is null' \
     --train_file "$tmp/hollow.jsonl" --tokenizer_name "$tok"

@@ -162,7 +162,9 @@ static zt_err check_messages(const json_t *messages, const char *column,
     size_t i;
 
     if (!json_is_array(messages) || !json_array_size(messages))
-        return zt_fault_set(fault, ZT_E_FORMAT, "\"%s\" is no list of messages", column);
+        return zt_fault_set(
+            fault, ZT_E_FORMAT, "\"%s\" is %s; correct it, or take the row out", column,
+            json_is_array(messages) ? "a list without messages" : "no list of messages");
     json_array_foreach((json_t *)messages, i, one)
     {
         if (!json_is_string(json_object_get(one, "role")))
