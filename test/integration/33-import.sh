@@ -117,6 +117,10 @@ add_tensor() {
 for of in "gpt2 transformer.wte.weight" "llama model.embed_tokens.weight"; do
     read -r kind tied <<<"$of"
     config "$kind"
+    LC_ALL=C sed -i "s/\"$tied\":/$(printf '%-*s' $((${#tied} + 2)) '"lm_head.weight"'):/" "$tmp/m/model.safetensors"
+    import "$kind" --learning_rate 0 --output_dir "$tmp/head.$kind"
+    check "$kind: a tied head that is there alone is both" "$bin/zckpt" diff "$tmp/$kind" "$tmp/head.$kind"
+    config "$kind"
     add_tensor lm_head.weight "$tied"
     import "$kind"
     check "$kind: a tied head that is there as well is taken" code_is 0

@@ -44,6 +44,10 @@ int zt_hf_folder_count(const struct zt_hf_folder *hf);
 const struct zt_safetensors_tensor *zt_hf_folder_at(const struct zt_hf_folder *hf, int i);
 const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder *hf,
                                                       const char *name);
+/* The same, also by the names that classes of transformers, which have a leading word more or less
+ * ("transformer.", "model."), and files from TensorFlow give it. */
+const struct zt_safetensors_tensor *zt_hf_folder_find_alike(const struct zt_hf_folder *hf,
+                                                            const char *name);
 
 /* The folder, for its other files (config.json): never NULL, no slash at the end. */
 const char *zt_hf_folder_dir(const struct zt_hf_folder *hf);

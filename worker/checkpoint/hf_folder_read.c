@@ -448,6 +448,48 @@ const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder 
     return find_tensor(hf->tensors, hf->count, name);
 }
 
+/* With or without the leading word. */
+static const struct zt_safetensors_tensor *find_word(const struct zt_hf_folder *hf,
+                                                     const char *name)
+{
+    static const char *const words[] = {"transformer.", "model.", "bert.", "deberta."};
+    const struct zt_safetensors_tensor *t = zt_hf_folder_find(hf, name);
+    char full[512];
+
+    for (size_t i = 0; !t && i < sizeof(words) / sizeof(words[0]); i++) {
+        size_t n = strlen(words[i]);
+
+        if (!strncmp(name, words[i], n)) {
+            t = zt_hf_folder_find(hf, name + n);
+        } else {
+            snprintf(full, sizeof(full), "%s%s", words[i], name);
+            t = zt_hf_folder_find(hf, full);
+        }
+    }
+    return t;
+}
+
+/* A LayerNorm's weight and bias are gamma and beta in files that came from TensorFlow. */
+const struct zt_safetensors_tensor *zt_hf_folder_find_alike(const struct zt_hf_folder *hf,
+                                                            const char *name)
+{
+    static const char *const ends[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
+                                          {"LayerNorm.bias", "LayerNorm.beta"}};
+    const struct zt_safetensors_tensor *t = find_word(hf, name);
+    size_t n = strlen(name);
+    char old[512];
+
+    for (size_t i = 0; !t && i < sizeof(ends) / sizeof(ends[0]); i++) {
+        size_t k = strlen(ends[i][0]);
+
+        if (n < k || strcmp(name + n - k, ends[i][0]) != 0)
+            continue;
+        snprintf(old, sizeof(old), "%.*s%s", (int)(n - k), name, ends[i][1]);
+        t = find_word(hf, old);
+    }
+    return t;
+}
+
 const char *zt_hf_folder_dir(const struct zt_hf_folder *hf)
 {
     return hf->dir;

@@ -67,51 +67,25 @@ zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
     return ZT_OK;
 }
 
-/* The tensor of a parameter, with or without the leading word. */
-static const struct zt_safetensors_tensor *find_word(const struct zt_hf_folder *hf,
-                                                     const char *name)
+/* The tensor of a parameter, by its name or, of weights that are tied, by another of them. */
+static const struct zt_safetensors_tensor *find_of(const struct zt_model *m,
+                                                   const struct zt_hf_folder *hf,
+                                                   const struct zt_param *p)
 {
-    static const char *const words[] = {"transformer.", "model.", "bert.", "deberta."};
-    const struct zt_safetensors_tensor *t = zt_hf_folder_find(hf, name);
-    char full[512];
+    const struct zt_safetensors_tensor *t = zt_hf_folder_find_alike(hf, p->name);
+    int num;
+    const struct zt_twin *twins = zt_model_twins(m, &num);
 
-    for (size_t i = 0; !t && i < sizeof(words) / sizeof(words[0]); i++) {
-        size_t n = strlen(words[i]);
-
-        if (!strncmp(name, words[i], n)) {
-            t = zt_hf_folder_find(hf, name + n);
-        } else {
-            snprintf(full, sizeof(full), "%s%s", words[i], name);
-            t = zt_hf_folder_find(hf, full);
-        }
-    }
+    for (int i = 0; !t && i < num; i++)
+        if (twins[i].param == p)
+            t = zt_hf_folder_find_alike(hf, twins[i].name);
     return t;
 }
 
-/* A LayerNorm's weight and bias are gamma and beta in files that came from TensorFlow. */
-static const struct zt_safetensors_tensor *find(const struct zt_hf_folder *hf,
-                                                const char *name)
+bool zt_weights_has(const struct zt_model *m, const struct zt_hf_folder *hf,
+                    const struct zt_param *p)
 {
-    static const char *const ends[][2] = {{"LayerNorm.weight", "LayerNorm.gamma"},
-                                          {"LayerNorm.bias", "LayerNorm.beta"}};
-    const struct zt_safetensors_tensor *t = find_word(hf, name);
-    size_t n = strlen(name);
-    char old[512];
-
-    for (size_t i = 0; !t && i < sizeof(ends) / sizeof(ends[0]); i++) {
-        size_t k = strlen(ends[i][0]);
-
-        if (n < k || strcmp(name + n - k, ends[i][0]) != 0)
-            continue;
-        snprintf(old, sizeof(old), "%.*s%s", (int)(n - k), name, ends[i][1]);
-        t = find_word(hf, old);
-    }
-    return t;
-}
-
-bool zt_weights_has(const struct zt_hf_folder *hf, const char *name)
-{
-    return find(hf, name) != NULL;
+    return find_of(m, hf, p) != NULL;
 }
 
 static bool has_shape(const struct zt_safetensors_tensor *t, const struct zt_param *p)
@@ -148,13 +122,13 @@ static zt_err check_tensor(const struct zt_safetensors_tensor *t,
 
 /* A parameter that the files need not have, and do not, or not in its shape where that is
  * meant to begin as new: its initial values stay. */
-static bool is_kept(const struct zt_run *run, const struct zt_hf_folder *hf,
+static bool is_kept(const struct zt_engine *e, const struct zt_hf_folder *hf,
                     const struct zt_param *p)
 {
-    const struct zt_safetensors_tensor *t = find(hf, p->name);
+    const struct zt_safetensors_tensor *t = find_of(e->model, hf, p);
 
     return (p->flags & ZT_EXTRA) &&
-           (!t || (run->ignore_mismatched_sizes && !has_shape(t, p)));
+           (!t || (e->run->ignore_mismatched_sizes && !has_shape(t, p)));
 }
 
 /* Everything is checked before the first weight changes; all problems are listed. */
@@ -171,7 +145,7 @@ static zt_err check_all(const struct zt_engine *e, const struct zt_hf_folder *hf
     for (int i = 0; i < m->num_params; i++) {
         const struct zt_param *p = m->params[i];
 
-        if (is_kept(e->run, hf, p) || !check_tensor(find(hf, p->name), p, from, &one))
+        if (is_kept(e, hf, p) || !check_tensor(find_of(m, hf, p), p, from, &one))
             continue;
         rc = one.code;
         if (bad++ < MOST_NAMED)
@@ -201,7 +175,7 @@ static int count_kept(const struct zt_engine *e, const struct zt_hf_folder *hf,
     int kept = 0;
 
     for (int i = m->num_params - 1; i >= 0; i--) {
-        if (!is_kept(e->run, hf, m->params[i]) ||
+        if (!is_kept(e, hf, m->params[i]) ||
             (e->run->adapter_name_or_path && !m->params[i]->is_base))
             continue;
         *first = m->params[i];
@@ -227,9 +201,9 @@ static const void **list_used(const struct zt_model *m, const struct zt_hf_folde
 
     *num = 0;
     for (int i = 0; used && i < m->num_params; i++)
-        used[(*num)++] = find(hf, m->params[i]->name);
+        used[(*num)++] = find_of(m, hf, m->params[i]);
     for (int i = 0; used && i < num_twins; i++)
-        used[(*num)++] = find(hf, twins[i].name);
+        used[(*num)++] = zt_hf_folder_find_alike(hf, twins[i].name);
     if (used)
         qsort(used, (size_t)*num, sizeof(*used), by_address);
     return used;
@@ -308,8 +282,9 @@ static zt_err check_twins(const struct zt_engine *e, const struct zt_hf_folder *
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < num; i++) {
-        const struct zt_safetensors_tensor *t = find(hf, twins[i].param->name);
-        const struct zt_safetensors_tensor *other = find(hf, twins[i].name);
+        const struct zt_safetensors_tensor *t = find_of(e->model, hf, twins[i].param);
+        const struct zt_safetensors_tensor *other =
+            zt_hf_folder_find_alike(hf, twins[i].name);
 
         if (t && other && t != other)
             rc = compare_twin(e, &twins[i], t, other, piece, fault);
@@ -323,7 +298,7 @@ static zt_err load_param(struct zt_engine *e, const struct zt_param *p,
                          const struct zt_hf_folder *hf, float *piece,
                          struct zt_fault *fault)
 {
-    const struct zt_safetensors_tensor *t = find(hf, p->name);
+    const struct zt_safetensors_tensor *t = find_of(e->model, hf, p);
     int64_t at, left;
     zt_err rc = ZT_OK;
 
@@ -379,7 +354,7 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
     if (kept || e->adapters) /* of all: what the files have is written over it */
         rc = zt_zero_init(e->zero, (uint64_t)e->run->seed, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
-        if (!is_kept(e->run, hf, m->params[i]))
+        if (!is_kept(e, hf, m->params[i]))
             rc = load_param(e, m->params[i], hf, piece, fault);
     if (!rc && kept)
         snprintf(e->new_params, sizeof(e->new_params),

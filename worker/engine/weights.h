@@ -11,9 +11,12 @@
 zt_err zt_weights_config_path(const char *from, char *out, size_t cap,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Does the folder `hf` have a tensor of this name, or of the one without its leading word? */
+/* Does the folder `hf` have the tensor of a parameter, by whichever of its names? */
 struct zt_hf_folder;
-bool zt_weights_has(const struct zt_hf_folder *hf, const char *name);
+struct zt_model;
+struct zt_param;
+bool zt_weights_has(const struct zt_model *m, const struct zt_hf_folder *hf,
+                    const struct zt_param *p);
 
 /* What weights are saved as. */
 struct zt_run;
@@ -21,7 +24,6 @@ zt_dtype zt_weights_dtype(const struct zt_run *run);
 
 /* Host memory that each rank takes while the weights of a run are saved at its end: a piece of a
  * parameter as fp32, and in the type it is saved as. */
-struct zt_model;
 size_t zt_weights_export_bytes(const struct zt_run *run, const struct zt_model *model);
 
 /* The tokenizer that a run trains with, or that of the model that it began with, into `dir`;

@@ -154,7 +154,7 @@ static zt_err find_new(struct zt_engine *e, const struct zt_adapters *a,
         struct zt_param *p = e->model->params[i];
 
         if ((p->flags & ZT_EXTRA) && !is_saved(a, p) && !is_class_head(a, p) &&
-            zt_weights_has(hf, p->name))
+            zt_weights_has(e->model, hf, p))
             p->flags &= ~ZT_EXTRA;
     }
     zt_hf_folder_close(hf);
