@@ -476,6 +476,31 @@ static bool is_inside(const char *path, const char *folder)
     return strncmp(real, above, n) == 0 && (!real[n] || real[n] == '/');
 }
 
+/* A folder of a name that this run gives to a checkpoint, and none of zlaunch. */
+static zt_err check_names_to_come(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    struct candidates c;
+    zt_err rc;
+
+    if (!run->do_train || run->overwrite_output_dir || !strcmp(run->save_strategy, "no"))
+        return ZT_OK;
+    rc = list_folder(run->output_dir, &c, fault);
+    for (int64_t i = 0; !rc && i < c.num; i++) {
+        char dir[PATH_MAX];
+
+        dir_of(&c, i, dir);
+        if (c.step[i] > e->first_step && c.step[i] <= e->total_steps &&
+            !zt_ckpt_is_here(dir) && !zt_ckpt_lacks_state(dir))
+            rc = zt_fault_set(fault, ZT_E_CANTCREATE,
+                              "--output_dir: %s is none of zlaunch, and a checkpoint of "
+                              "step %lld would replace it: move it away, or save in "
+                              "another folder",
+                              dir, (long long)c.step[i]);
+    }
+    return rc;
+}
+
 /* Collective. What --output_dir has is replaced by a training that goes on in it, and by one
  * from elsewhere only if a checkpoint there is of the same training. */
 static zt_err check_output_dir(struct zt_engine *e, const char *from,
@@ -488,6 +513,8 @@ static zt_err check_output_dir(struct zt_engine *e, const char *from,
     if (run->rank == 0 && run->output_dir && !is_inside(from, run->output_dir) &&
         !zt_ckpt_has_of_training(run->output_dir, e->training_id))
         mine.code = zt_run_check_replaced(run, fault);
+    if (run->rank == 0 && run->output_dir && !mine.code)
+        mine.code = check_names_to_come(e, fault);
     rc = zt_ckpt_share_outcome(e, &mine, NULL, &refused, fault);
     return rc ? rc : refused;
 }
