@@ -72,6 +72,7 @@ check "  in a config, too" refused 65 '"steps_per_print": 1e99 is too large: at 
 printf 'a slots=1\nb slots=1\n' >"$tmp/hosts"
 "$bin/zlaunch" --hostfile "$tmp/hosts" "$g" "${t[@]}" --launcher local >"$tmp/o" 2>&1
 check "what says where ranks run stands before the target" test $? -eq 2 -a -n "$(grep -F 'error: --launcher is an option of zlaunch: write it before' "$tmp/o")"
+check "a config whose name is empty" refused 2 "--deepspeed: it is empty, as a variable that is not set is" "$g" "${t[@]}" --deepspeed ""
 check "help is suggested" refused 2 "--hlep: unknown option; did you mean --help?" "$g" --hlep
 check "a switch that is no object" refused 65 'must be an object, as in {"enabled": true}, not true' "$g" "${t[@]}" --deepspeed '{"bf16": true}'
 check "a number in quotes" refused 65 'not "1e-4": write it without quotes' "$g" "${t[@]}" --deepspeed '{"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}'

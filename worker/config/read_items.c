@@ -626,6 +626,13 @@ void zt_config_read(struct zt_config *c, const char *path)
     size_t n;
     FILE *f;
 
+    if (!*path) {
+        zt_problems_add(&c->report, ZT_E_USAGE,
+                        "%s: it is empty, as a variable that is not set is; name a file, "
+                        "or leave it out",
+                        config_option(c));
+        return;
+    }
     if (path[strspn(path, " \n\t\r")] == '{') {
         zt_config_read_text(c, config_option(c), path, strlen(path));
         return;
