@@ -213,6 +213,15 @@ check "  all of it" cmp "$tmp/gather.dir/spm.model" "$tmp/hf/spm.model"
 train 1 "$tmp/bytes" --model_name_or_path "$tmp/hf" --tokenizer_name bytes --max_steps 1 --save_steps 1 --per_device_train_batch_size 1 --output_dir "$tmp/bytes.dir"
 check "  which weights that were trained on bytes have not" test -s "$tmp/bytes.dir/model.safetensors" -a ! -e "$tmp/bytes.dir/tokenizer.json" -a ! -e "$tmp/bytes.dir/tokenizer_config.json"
 check "  nor their checkpoint" test -d "$tmp/bytes.dir/checkpoint-1/global_step1" -a ! -e "$tmp/bytes.dir/checkpoint-1/tokenizer.json"
+cp -r "$tmp/hf" "$tmp/leaves"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/leaves" --block_size 32 --train_file "$tmp/corpus.txt" --do_train \
+    --max_steps 2000 --per_device_train_batch_size 1 --output_dir "$tmp/left.dir" >"$tmp/left" 2>&1 &
+job=$!
+wait_until grep -q '^step 1/' "$tmp/left"
+rm "$tmp/leaves/model.safetensors"
+wait $job
+check "  of a model that leaves during the run as well" test $? -eq 0
+check "  to its end" cmp "$tmp/left.dir/tokenizer.json" "$tmp/hf/tokenizer.json"
 cp -r "$tmp/hf" "$tmp/sizes" && rm "$tmp/sizes/config.json"
 for from in "$tmp/sizes" "$tmp/sizes/model.safetensors"; do
     train 1 "$tmp/sizes.log" --model_name_or_path "$from" --vocab_size 257 --max_steps 1 --per_device_train_batch_size 1 --output_dir "$tmp/sizes.dir" --overwrite_output_dir

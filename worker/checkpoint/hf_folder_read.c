@@ -329,7 +329,7 @@ static zt_err fault_no_weights(const char *dir, struct zt_fault *fault)
     for (int i = 0; i < n; i++)
         free(found[i]);
     free(found);
-    return fault->code;
+    return ZT_E_NOINPUT;
 }
 
 static zt_err open_folder(struct zt_hf_folder *hf, struct zt_fault *fault)

@@ -528,9 +528,9 @@ static void find_model_folder(const char *from, char out[PATH_MAX])
     struct stat st;
 
     out[0] = 0;
-    if (!from || stat(from, &st) || zt_weights_config_path(from, out, PATH_MAX, NULL))
+    if (!from || stat(from, &st))
         return;
-    if (!out[0])
+    if (zt_weights_config_path(from, out, PATH_MAX, NULL) || !out[0])
         snprintf(out, PATH_MAX, S_ISDIR(st.st_mode) ? "%s/" : "%s", from);
     if (strrchr(out, '/'))
         *strrchr(out, '/') = 0;
