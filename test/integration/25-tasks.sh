@@ -44,6 +44,8 @@ refused() {
     head -n 4 "$tmp/refused" "$tmp/refused.err" | cut -c1-300 | sed "s/^/# /"
     return 1
 }
+echo '{"data": [{"text": "w1", "label": "red"}]}' >"$tmp/nested.json"
+check "rows that are inside of something are told" refused 2 'rows that are inside of "data" are to be the file' classify nested.json
 check "labels need records" refused 2 "labels are in records" classify lines.txt
 check "a column that is not there is named" refused 2 'there is no column "klass"; the row has text, label' classify classes.jsonl --label_column klass
 sed '7s/"label": "[a-z]*"/"label": 1.5/' "$tmp/classes.jsonl" >"$tmp/broken.jsonl"

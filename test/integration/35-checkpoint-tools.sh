@@ -282,7 +282,7 @@ check "  each" test "$(grep -c ': whole, ' "$tmp/out")" = 3
 run "  the last as well where the first is not whole" 66 "$zckpt" verify "$tmp/none.bin" "$tmp/junk.safetensors" "$tmp/hf"
 check "  which is said" has "$tmp/out" 'hf: weights: whole'
 check "  of each that is not" has "$tmp/err" 'none.bin: no such file'
-check "  and of all" has "$tmp/err" '2 of 3 are not whole'
+check "  and of all" has "$tmp/err" '2 of 3 are not whole, or could not be read'
 run "which old ones would be pruned is said" 0 "$zckpt" prune "$tmp/run" --keep 1 --dry_run
 check "  by name and bytes" has "$tmp/out" "would remove $a, [0-9.]* [KM]iB"
 check "  and in all" has "$tmp/out" 'run: 1 of 2 checkpoints would be removed, [0-9.]* [KM]iB'

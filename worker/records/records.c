@@ -134,6 +134,19 @@ static const char *find_list(const json_t *row, const char *member)
     return NULL;
 }
 
+zt_err zt_records_check_nested(const struct zt_records *r, size_t at, const json_t *row,
+                               struct zt_fault *fault)
+{
+    const char *key = find_list(row, NULL);
+
+    return key ? zt_records_fault(r, at, ZT_E_USAGE, fault,
+                                  "no column is named \"text\"; rows that are inside of "
+                                  "\"%s\" are to be the file: that list alone, or a row "
+                                  "a line",
+                                  key)
+               : ZT_OK;
+}
+
 #define SHAREGPT                                                                         \
     "messages by ShareGPT's names: rename \"from\" to \"role\", of which \"human\" is "  \
     "\"user\" and \"gpt\" is \"assistant\", and \"value\" to \"content\""
@@ -159,10 +172,7 @@ static zt_err refuse_list(const struct zt_records *r, size_t at, const json_t *r
         return zt_records_fault(r, at, ZT_E_USAGE, fault,
                                 "\"%s\" holds " SHAREGPT "; then say --text_column %s",
                                 key, key);
-    return zt_records_fault(r, at, ZT_E_USAGE, fault,
-                            "no column is named \"text\"; rows that are inside of \"%s\" "
-                            "are to be the file: that list alone, or a row a line",
-                            find_list(row, NULL));
+    return zt_records_check_nested(r, at, row, fault);
 }
 
 /* "a", "b" and "c": names of what a row has. */

@@ -62,6 +62,10 @@ zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
                         struct zt_fault *fault, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* ZT_E_USAGE where a member of the row is a list of objects, as `data` of one that holds all rows. */
+zt_err zt_records_check_nested(const struct zt_records *r, size_t at, const json_t *row,
+                               struct zt_fault *fault) ZT_MUST_CHECK;
+
 /*
  * The column that text is taken from: `wanted`, else "text", else "messages" that holds a
  * list, else the only one that holds text in the first row. *name is r's own or wanted. ZT_E_USAGE: there is none such, with

@@ -34,7 +34,10 @@ static zt_err refuse(const struct zt_records *r, size_t at, const json_t *row,
     const char *key;
     json_t *value;
     size_t n = 0;
+    zt_err rc = wanted ? ZT_OK : zt_records_check_nested(r, at, row, fault);
 
+    if (rc)
+        return rc;
     json_object_foreach((json_t *)row, key, value)
     {
         if (n < sizeof(names))

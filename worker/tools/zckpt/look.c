@@ -160,7 +160,8 @@ zt_err zt_zckpt_verify(const zt_args *args, const char *const *words, int num_wo
         }
     }
     if (failed && num_words > 1)
-        zt_fault_set(fault, first, "%d of %d are not whole", failed, num_words);
+        zt_fault_set(fault, first, "%d of %d are not whole, or could not be read", failed,
+                     num_words);
     free(piece);
     return first;
 }
