@@ -81,7 +81,7 @@ static json_t *tags_json(struct prediction *p, int64_t sample, const float *clas
     for (int64_t i = 0; !p->rc && i < x->first; i++) {
         int64_t class = i < a ? (int64_t)classes[(int64_t)o->single.before.num + i] : -1;
 
-        if (marks[i] > 0 && i < a && class < 0)
+        if (i < a && marks[i] > 0 && class < 0)
             refuse_row(p, sample);
         else if (marks[i] > 0)
             json_array_append_new(tags, i < a ? json_string(p->e->labels.names[class])
