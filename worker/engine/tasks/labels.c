@@ -306,6 +306,9 @@ static zt_err check_head(const struct zt_engine *e, struct zt_fault *fault)
         !zt_task_reads_examples(e->task))
         return ZT_OK;
     task = zt_task_of_trained_head(folder);
+    if (task && e->task == ZT_TASK_CLASSIFY &&
+        strcmp(task, zt_task_name(ZT_TASK_REGRESS)) == 0)
+        return ZT_OK; /* refuse_one() */
     return !task || strcmp(task, zt_task_name(e->task)) == 0
                ? ZT_OK
                : zt_fault_set(fault, ZT_E_CONFIG,
