@@ -81,3 +81,14 @@ bool zt_is_of_folder(const char *folder, const char *path)
     free(real);
     return is;
 }
+
+bool zt_is_within(const char *path, const char *folder)
+{
+    char real[PATH_MAX], above[PATH_MAX];
+    size_t n;
+
+    if (!realpath(path, real) || !realpath(folder, above))
+        return false;
+    n = strlen(above);
+    return strncmp(real, above, n) == 0 && (!real[n] || real[n] == '/');
+}

@@ -26,5 +26,7 @@ void zt_folders_remove(const char *dir, size_t made);
 bool zt_is_one_file(const char *a, const char *b);
 /* Whether `path` leads to the folder, or to a file in it, or is the name of one there. */
 bool zt_is_of_folder(const char *folder, const char *path);
+/* Whether both are there, and `path` leads to the folder or to what is anywhere below it. */
+bool zt_is_within(const char *path, const char *folder);
 
 #endif

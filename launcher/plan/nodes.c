@@ -54,16 +54,26 @@ int zt_job_plan_own_gpus(const struct zt_launch *l)
     return zt_device_object_is_wanted(l->device) ? zt_sysfile_count_gpus("/dev") : 0;
 }
 
+/* Devices for which ranks are started unasked. A list that is in the environment on a machine
+ * without GPUs makes no ranks of a model; what a program does with it is not known. */
+static int devices_to_use(const struct zt_launch *l)
+{
+    const char *devices = visible_devices();
+    int own = zt_job_plan_own_gpus(l);
+    bool chosen = l->include || l->exclude;
+
+    return devices && (own || chosen || !l->is_plugin) ? count_devices(devices) : own;
+}
+
 /* No hostfile: this host. As many slots as asked for, or one for each device or core. */
 static zt_err own_hosts(const struct zt_launch *l, struct zt_hosts *out,
                         struct zt_fault *fault)
 {
     const char *devices = visible_devices();
-    int slots = l->num_gpus > 0 ? l->num_gpus : devices ? count_devices(devices) : 0;
+    int slots = l->num_gpus > 0 ? l->num_gpus : devices_to_use(l);
     struct zt_cores cores;
     zt_err rc;
 
-    slots = slots ? slots : zt_job_plan_own_gpus(l);
     if (slots == 0)
         slots = 1;
     if ((l->include || l->exclude) && !devices && zt_job_plan_own_gpus(l) == 0) {

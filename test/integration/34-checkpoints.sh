@@ -268,7 +268,7 @@ train 1 "$tmp/empty" --max_steps 2 --output_dir "$tmp/empty.dir" --resume_from_c
 check "a checkpoint of DeepSpeed is called one" grep -q "that is none of zlaunch; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
 for folder in deepspeed deepspeed/global_step3; do
     train 1 "$tmp/empty" --max_steps 1 --model_name_or_path "$tmp/$folder"
-    check "  and where weights are wanted, $folder" grep -q "either; it is one of DeepSpeed's, of which zckpt convert" "$tmp/empty"
+    check "  and where weights are wanted, $folder" grep -q "either; it is one of DeepSpeed's, of whose weights zero_to_fp32 makes a folder" "$tmp/empty"
 done
 universal="$tmp/univers[a]l/global_step3_universal"
 mkdir -p "$universal/zero/weight" && : >"$universal/zero/weight/fp32.pt" && : >"$universal/mp_rank_00_model_states.pt"

@@ -266,6 +266,11 @@ run "what is there is not replaced unasked" 73 "$zckpt" convert "$a" "$tmp/uni" 
 run "  but by --overwrite" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal --overwrite
 run "  neither of zlaunch's" 73 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"
 run "  but by --overwrite" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back" --overwrite
+cp -r "$tmp/uni/global_step2_universal" "$tmp/checkpoint-2"
+run "  but not what is read" 2 "$zckpt" convert "$tmp/checkpoint-2" "$tmp" --overwrite
+check "  which is said" has "$tmp/err" "checkpoint-2 would be replaced, and is what is read: name another place"
+run "  in the other form" 2 "$zckpt" convert "$tmp/uni" "$tmp/uni" --to universal --overwrite
+run "  and which is whole" 0 "$zckpt" verify "$tmp/checkpoint-2"
 run "  and both names" 0 "$zckpt" ls "$tmp/back/checkpoint-2"
 check "  of the tied weight" has "$tmp/out" '^ *lm_head\.weight .* = transformer\.wte\.weight'
 train 1 "$tmp/log" --max_steps 4 --block_size 16 --per_device_train_batch_size 2 --resume_from_checkpoint "$tmp/back/checkpoint-2" --output_dir "$tmp/on"
@@ -292,6 +297,12 @@ check "  and the newest stays" test -d "$tmp/run/checkpoint-4" -a ! -e "$a"
 mkdir -p "$tmp/left/checkpoint-9" && cp -r "$tmp/run/checkpoint-4" "$tmp/left"
 run "beside a folder that is no checkpoint" 0 "$zckpt" prune "$tmp/left" --keep 1 --no_verify
 check "  the newest that is one stays" test -d "$tmp/left/checkpoint-4"
+rm -r "$tmp/left/checkpoint-9" && mkdir "$tmp/left/checkpoint-11" && echo '{}' >"$tmp/left/checkpoint-11/trainer_state.json"
+run "nor is one of another program the newest" 0 "$zckpt" prune "$tmp/left" --keep 1
+check "  which stays" test -d "$tmp/left/checkpoint-11" -a -d "$tmp/left/checkpoint-4"
+rm -r "$tmp/left/checkpoint-4"
+run "where all are of others" 66 "$zckpt" prune "$tmp/left" --keep 1 --no_verify
+check "  that is said" has "$tmp/err" "checkpoint-11 is none of zlaunch; it is one of transformers' Trainer"
 run "of a folder that is not there none is" 66 "$zckpt" prune "$tmp/runn" --keep 1
 check "  which is said as by the others" has "$tmp/err" 'runn: no such file or folder'
 run "nor of a file" 66 "$zckpt" prune "$tmp/two.bin" --keep 1

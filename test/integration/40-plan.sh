@@ -141,6 +141,8 @@ printf '#!/bin/sh\necho "devices <$CUDA_VISIBLE_DEVICES>"\n' >"$tmp/worker"
 chmod +x "$tmp/worker"
 ZLAUNCH_ZWORKER=$tmp/worker CUDA_VISIBLE_DEVICES=3,5 launch --include localhost:1 --dry_run "${shape[@]}"
 check "a dry run looks at the device of rank 0" out_has "devices <5>"
+CUDA_VISIBLE_DEVICES=3,5 launch --device cpu --dry_run "${shape[@]}"
+check "devices make no ranks of a model on processors" out_has "1 rank on 1 node"
 mkdir -p "$tmp/home/.deepspeed_env" # root may read any file, but nobody a folder
 HOME=$tmp/home launch -- true
 check "one in the home that cannot be read is left out" code_is 0

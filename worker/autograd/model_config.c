@@ -310,7 +310,7 @@ void zt_model_export_ends(struct zt_model *m)
     const char *end = exported(m, "eos_token_id");
     char text[24] = "null";
 
-    if (end && zt_model_has_config(m) && c->learnt_end >= 0)
+    if (end && zt_model_has_config(m) && c->has_tokenizer && c->learnt_end >= 0)
         align_end(m, end);
     if (!c->has_tokenizer || c->task != ZT_TASK_CAUSAL_LM || zt_model_has_config(m) ||
         !end)

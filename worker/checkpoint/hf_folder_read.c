@@ -293,9 +293,13 @@ zt_err zt_hf_refuse_adapters(const char *path, struct zt_fault *fault)
 static const char *describe_instead(const char *dir, char *out, size_t cap)
 {
     int64_t newest = zt_ckpt_newest(dir);
+    const char *deepspeed = newest < 0 ? zt_ckpt_describe_deepspeed(dir) : "";
 
+    if (strstr(deepspeed, "zckpt convert")) /* its weights alone are wanted */
+        return "; it is one of DeepSpeed's, of whose weights zero_to_fp32 makes a folder "
+               "to name here: zero_to_fp32 FOLDER MODEL";
     if (newest < 0)
-        return zt_ckpt_describe_deepspeed(dir);
+        return deepspeed;
     snprintf(out, cap, "; there is a checkpoint, which can be named: %s/checkpoint-%lld",
              dir, (long long)newest);
     return out;

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "common/files/models.h"
 #include "worker/checkpoint/folder.h"
 #include "worker/checkpoint/hf_folder.h"
@@ -379,6 +380,21 @@ bool zt_source_is_elsewhere(const struct zt_checkpoint_source *s, int i)
     const struct zt_source_tensor *t = &s->tensors[i];
 
     return s->ours && !t->t.trained && !t->t.readable;
+}
+
+zt_err zt_source_check_kept(const struct zt_checkpoint_source *s, const char *to,
+                            struct zt_fault *fault)
+{
+    const char *from = s->deepspeed ? s->deepspeed->dir
+                       : s->ours    ? zt_ckpt_dir(s->ours)
+                                    : s->path;
+
+    return zt_is_within(from, to)
+               ? zt_fault_set(fault, ZT_E_USAGE,
+                              "%s would be replaced, and is what is read: name another "
+                              "place",
+                              to)
+               : ZT_OK;
 }
 
 const char *zt_source_unread_type(const struct zt_checkpoint_source *s, int i)

@@ -53,6 +53,9 @@ void zt_source_close(struct zt_checkpoint_source *s); /* NULL is fine */
 
 /* Frozen, and in the model that the training began from: in a checkpoint of adapters. */
 bool zt_source_is_elsewhere(const struct zt_checkpoint_source *s, int i);
+/* ZT_E_USAGE: the folder `to` is, or holds, what is read, and would be replaced. */
+zt_err zt_source_check_kept(const struct zt_checkpoint_source *s, const char *to,
+                            struct zt_fault *fault) ZT_MUST_CHECK;
 /* Of fractions in a type that is not read: "F64", "F8_E4M3"; NULL: it is none. */
 const char *zt_source_unread_type(const struct zt_checkpoint_source *s, int i);
 /* A folder or a checkpoint that has adapters and not the model that they are for. */

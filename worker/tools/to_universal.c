@@ -323,6 +323,9 @@ zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
     snprintf(final, sizeof(final), "%s/%s", to, tag);
     if (snprintf(u.dir, sizeof(u.dir), "%s/.%s.tmp", to, tag) >= (int)sizeof(u.dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", to);
+    rc = zt_source_check_kept(s, final, fault);
+    if (rc)
+        return rc;
     if (!overwrite && access(final, F_OK) == 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "%s is there already; --overwrite replaces it", final);

@@ -301,6 +301,9 @@ zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
     m.samples = count_of(s, "global_samples");
     zt_ckpt_place_of_step(&m.place, to, m.step);
     snprintf(dir, sizeof(dir), "%s/%s", to, m.place.name);
+    rc = zt_source_check_kept(s, dir, fault);
+    if (rc)
+        return rc;
     if (!overwrite && access(dir, F_OK) == 0)
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "%s is there already; --overwrite replaces it", dir);

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/files/folders.h"
 #include "common/files/models.h"
 #include "common/json/line.h"
 #include "common/log.h"
@@ -465,17 +466,6 @@ static zt_err find_out_if_own(struct zt_engine *e, const char *dir,
     return rc;
 }
 
-static bool is_inside(const char *path, const char *folder)
-{
-    char real[PATH_MAX], above[PATH_MAX];
-    size_t n;
-
-    if (!realpath(path, real) || !realpath(folder, above))
-        return false;
-    n = strlen(above);
-    return strncmp(real, above, n) == 0 && (!real[n] || real[n] == '/');
-}
-
 /* A folder of a name that this run gives to a checkpoint, and none of zlaunch. */
 static zt_err check_names_to_come(const struct zt_engine *e, struct zt_fault *fault)
 {
@@ -510,7 +500,7 @@ static zt_err check_output_dir(struct zt_engine *e, const char *from,
     struct zt_ckpt_outcome mine = {0};
     zt_err refused, rc;
 
-    if (run->rank == 0 && run->output_dir && !is_inside(from, run->output_dir) &&
+    if (run->rank == 0 && run->output_dir && !zt_is_within(from, run->output_dir) &&
         !zt_ckpt_has_of_training(run->output_dir, e->training_id))
         mine.code = zt_run_check_replaced(run, fault);
     if (run->rank == 0 && run->output_dir && !mine.code)

@@ -209,6 +209,32 @@ static zt_err verify_newest(const char *root, int64_t newest, struct zt_fault *f
               : ZT_OK;
 }
 
+/* Checkpoints of other programs, which stay, leave the list. ZT_E_NOINPUT: there are no others. */
+static zt_err leave_foreign_out(const char *root, int64_t *steps, int *num,
+                                struct zt_fault *fault)
+{
+    const char *they_are = "";
+    int kept = 0;
+
+    for (int i = 0; i < *num; i++) {
+        const char *what;
+        char dir[PATH_MAX];
+
+        snprintf(dir, sizeof(dir), "%s/checkpoint-%lld", root, (long long)steps[i]);
+        what = zt_ckpt_is_here(dir) ? "" : zt_ckpt_describe_foreign(dir);
+        they_are = *they_are ? they_are : what;
+        if (!*what)
+            steps[kept++] = steps[i];
+    }
+    if (!kept && *num)
+        return zt_fault_set(fault, ZT_E_NOINPUT,
+                            "%s/checkpoint-%lld is none of zlaunch%s; such stay, and "
+                            "there are no others",
+                            root, (long long)steps[0], they_are);
+    *num = kept;
+    return ZT_OK;
+}
+
 /* A name that is mistyped must not pass for a folder with nothing to remove. */
 static zt_err check_root(const char *root, struct zt_fault *fault)
 {
@@ -279,6 +305,8 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
     rc = check_root(words[0], fault);
     if (!rc)
         rc = zt_ckpt_list(words[0], &steps, &num, fault);
+    if (!rc)
+        rc = leave_foreign_out(words[0], steps, &num, fault);
     if (!rc && num > zt_args_int(args, "keep") && !zt_args_flag(args, "no_verify"))
         rc = verify_newest(words[0], steps[0], fault);
     newest = zt_ckpt_newest(words[0]); /* steps[0] may be no checkpoint */
