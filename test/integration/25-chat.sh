@@ -107,6 +107,12 @@ check "a column of conversations by another name is named" refused_talk
 echo '{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}' >"$tmp/share.jsonl"
 check "ShareGPT's names of members" refused 2 'then say --text_column conversations' \
     --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer
+echo '{"id": "talk_1", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}' >"$tmp/named.jsonl"
+check "  also beside what names the row, which is no text" refused 2 'then say --text_column conversations' \
+    --train_file "$tmp/named.jsonl" --tokenizer_name test/golden/tokenizer
+echo '{"version": "1.1 of these", "data": [{"text": "a"}, {"text": "b"}]}' >"$tmp/around.json"
+check "  and of one object around all rows" refused 2 'rows that are inside of \"data\" are to be the file' \
+    --train_file "$tmp/around.json" --tokenizer_name test/golden/tokenizer
 check "  also of a column that is named" refused 65 'share.jsonl:1: \"conversations\" holds messages by ShareGPT' \
     --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer --text_column conversations
 echo '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}' >"$tmp/two.jsonl"

@@ -211,7 +211,18 @@ static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t 
     return rc;
 }
 
-/* The only column with text; NULL: there is none, or there are more. */
+/* What tells one row from another is nothing to learn from. */
+static bool is_row_name(const char *key)
+{
+    static const char *const names[] = {"id", "_id", "idx", "uid", "uuid", "guid"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcasecmp(key, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The only column with text; NULL: there is none, or there are more, or messages beside it. */
 static const char *only_text(const json_t *row)
 {
     const char *key, *only = NULL;
@@ -223,7 +234,16 @@ static const char *only_text(const json_t *row)
         if (json_is_string(value) && num++ == 0)
             only = key;
     }
-    return num == 1 ? only : NULL;
+    return num != 1 || is_row_name(only) || find_list(row, "role") ||
+                   find_list(row, "from")
+               ? NULL
+               : only;
+}
+
+/* Of a file that is one object, its rows are in a list of that: {"version": "1", "data": [...]}. */
+static bool is_around_rows(const struct zt_records *r, size_t behind, const json_t *row)
+{
+    return find_list(row, NULL) && zt_records_is_blank(r, behind, r->n);
 }
 
 /* null: the row lacks what others have, which is told when it is read. */
@@ -251,6 +271,7 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
     found = wanted                             ? wanted
             : json_object_get(row, "text")     ? "text"
             : is_list_or_null(row, "messages") ? "messages"
+            : is_around_rows(r, to, row)       ? NULL
                                                : only_text(row);
     if (!found || !json_object_get(row, found))
         rc = refuse_column(r, from, row, wanted, fault);

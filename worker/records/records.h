@@ -68,7 +68,8 @@ zt_err zt_records_check_nested(const struct zt_records *r, size_t at, const json
 
 /*
  * The column that text is taken from: `wanted`, else "text", else "messages" that holds a
- * list, else the only one that holds text in the first row. *name is r's own or wanted. ZT_E_USAGE: there is none such, with
+ * list, else the only one that holds text in the first row, by which its rows are not told apart and
+ * beside which no messages are. *name is r's own or wanted. ZT_E_USAGE: there is none such, with
  * the names of those there are; ZT_E_FORMAT: the first row is malformed.
  */
 zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
