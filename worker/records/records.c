@@ -204,9 +204,13 @@ static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t 
                                    (const char *)zt_buf_head(&names))
                 : zt_records_fault(r, at, ZT_E_USAGE, fault,
                                    "no column is named \"text\", and of %.*s it is not "
-                                   "clear which one is meant: say --text_column NAME",
+                                   "clear which one is meant: say --text_column NAME%s",
                                    (int)zt_buf_used(&names),
-                                   (const char *)zt_buf_head(&names));
+                                   (const char *)zt_buf_head(&names),
+                                   num > 1 ? ", or --source_column NAME and "
+                                             "--target_column NAME of a text and its "
+                                             "answer"
+                                           : "");
     zt_buf_release(&names);
     return rc;
 }
