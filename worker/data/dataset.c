@@ -64,7 +64,9 @@ static zt_err refuse_token(const struct zt_token_file *f, int64_t run, int64_t v
         return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s: token %lld, number %lld of its text, is not below the "
                             "model's vocabulary of %lld: the tokenizer is not the one of "
-                            "the model; --tokenizer_name names that one, or bytes",
+                            "the model (--tokenizer_name names that one), or has tokens "
+                            "for which the model was not resized "
+                            "(resize_token_embeddings() of transformers)",
                             f->path, (long long)t, (long long)place, (long long)vocab);
     return zt_fault_set(fault, ZT_E_FORMAT,
                         "%s: token %lld, number %lld of the file, is not below the "

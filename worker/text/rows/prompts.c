@@ -176,8 +176,10 @@ static zt_err check_ids(const struct zt_prompts *p, const struct zt_prompt_encod
                 fault, ZT_E_USAGE,
                 "%s: token %zu (from 0) is outside the vocabulary of %lld%s", name,
                 i - from, (long long)how->vocab,
-                how->tokenizer ? ", so the tokenizer is not the one of the model: "
-                                 "--tokenizer_name names that one"
+                how->tokenizer ? ", so the tokenizer is not the one of the model "
+                                 "(--tokenizer_name names that one), or has tokens for "
+                                 "which the model was not resized "
+                                 "(resize_token_embeddings() of transformers)"
                                : "");
     return ZT_OK;
 }
