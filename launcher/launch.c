@@ -223,13 +223,14 @@ static bool asks_for_help(const struct zt_launch *l)
     return false;
 }
 
-/* The --run_name among the plugin's words or in the environment; NULL: none. */
-static const char *find_run_name(const struct zt_launch *l)
+/* The value of an option among the plugin's words, the last where it is repeated; NULL: it is not
+ * there. */
+static const char *value_behind(const struct zt_launch *l, const char *under,
+                                const char *dash)
 {
-    static const char under[] = "--run_name", dash[] = "--run-name";
-    const char *name = getenv("ZLAUNCH_RUN_NAME");
+    const char *value = NULL;
 
-    for (int i = 1; i < l->target_argc; i++) {
+    for (int i = 1; l->is_plugin && i < l->target_argc; i++) {
         const char *word = l->target[i];
         size_t n = strcspn(word, "=");
 
@@ -237,11 +238,31 @@ static const char *find_run_name(const struct zt_launch *l)
             (strncmp(word, under, n) != 0 && strncmp(word, dash, n) != 0))
             continue;
         if (word[n])
-            name = word + n + 1;
+            value = word + n + 1;
         else if (i + 1 < l->target_argc)
-            name = l->target[i + 1];
+            value = l->target[i + 1];
     }
-    return name;
+    return value;
+}
+
+static const char *find_run_name(const struct zt_launch *l)
+{
+    const char *name = value_behind(l, "--run_name", "--run-name");
+
+    return name ? name : getenv("ZLAUNCH_RUN_NAME");
+}
+
+/* Ranks that are to run on processors are not counted by GPUs; Trainer's names are among them. */
+static void take_device_behind(struct zt_launch *l)
+{
+    const char *device = value_behind(l, "--device", "--device");
+
+    if (l->device_given) /* the ranks are told, and refuse another */
+        return;
+    if ((device && strcmp(device, "cpu") == 0) ||
+        behind_target(l, "--use_cpu", "--use-cpu") ||
+        behind_target(l, "--no_cuda", "--no-cuda"))
+        l->device = "cpu";
 }
 
 static zt_launch_action choose_action(const struct zt_launch *l)
@@ -335,6 +356,7 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
         return;
     }
     l->is_plugin = !dashes && !l->no_python && ends_in_so(l->target[0]);
+    take_device_behind(l);
     if (l->is_plugin && find_run_name(l))
         zt_ctl_run_id(find_run_name(l), l->run_id);
     if (!l->is_plugin && ends_in_so(l->target[0]))

@@ -143,6 +143,21 @@ ZLAUNCH_ZWORKER=$tmp/worker CUDA_VISIBLE_DEVICES=3,5 launch --include localhost:
 check "a dry run looks at the device of rank 0" out_has "devices <5>"
 CUDA_VISIBLE_DEVICES=3,5 launch --device cpu --dry_run "${shape[@]}"
 check "devices make no ranks of a model on processors" out_has "1 rank on 1 node"
+if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then # a machine with two GPUs, as far as names of devices go
+    : >"$tmp/cuda.so"
+    on_gpus() { # on_gpus WANT WORD...
+        local want=$1 said
+        shift
+        # shellcheck disable=SC2016
+        said=$(ZLAUNCH_CUDA_BACKEND=$tmp/cuda.so unshare -m sh -c 'mount -t tmpfs none /dev && mkdir /dev/shm &&
+            touch /dev/null /dev/nvidia0 /dev/nvidia1 && exec "$@"' - "$zlaunch" --dry_run "$@" 2>&1 | head -n 1)
+        [ "${said%% on *}" = "$want" ] || { echo "# $said" && return 1; }
+    }
+    plugin=${shape[0]}
+    check "--device cpu makes no ranks of GPUs" on_gpus "1 rank" --device cpu "${shape[@]}"
+    check "  also behind the plugin" on_gpus "1 rank" "$plugin" --device cpu "${shape[@]:1}"
+    check "  as --use_cpu" on_gpus "1 rank" "$plugin" --use_cpu "${shape[@]:1}"
+fi
 mkdir -p "$tmp/home/.deepspeed_env" # root may read any file, but nobody a folder
 HOME=$tmp/home launch -- true
 check "one in the home that cannot be read is left out" code_is 0
