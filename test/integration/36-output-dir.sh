@@ -179,6 +179,13 @@ check "another program's model: 73" code_is 73
 check "  and its checkpoints are none to go on from" err_has "$out/model.safetensors is there already; --overwrite_output_dir replaces it"
 out=$tmp/runs/copied # without the folder of its state
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 2 --output_dir "$out"
+mv "$out/checkpoint-2/latest" "$tmp/latest"
+for how in "$out/checkpoint-2" checkpoint-2 true; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 3 --output_dir "$out" --resume_from_checkpoint "$how"
+    check "one without its file latest, ${how#"$out/"}: 66" code_is 66
+    check "  is told by what name it can be read" err_has "its file \`latest\` is missing, or names what is not there; global_step2 is: name the folder $out/checkpoint-2/global_step2"
+done
+mv "$tmp/latest" "$out/checkpoint-2/latest"
 rm -r "$out/checkpoint-2/global_step2"
 for how in "$out/checkpoint-2" checkpoint-2 auto; do
     launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 3 --output_dir "$out" --resume_from_checkpoint "$how"
@@ -225,7 +232,12 @@ before=$(sha256sum <"$out/model.safetensors")
 cp "$out"/tokenizer* "$tmp/words"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint auto
 check "to go on from a checkpoint replaces no model that stands without one: 73" code_is 73
-check "  and says what would" err_has "$out/model.safetensors is there already; --overwrite_output_dir replaces it"
+check "  and says what would" err_has "--resume_from_checkpoint auto: there is no checkpoint, and $out has weights alone: a training from them begins by --model_name_or_path $out, with another --output_dir"
+for what in true checkpoint-2 "$tmp/runs/nowhere"; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint "$what"
+    check "  nor from ${what##*/}, where there is none: 66" code_is 66
+    check "  likewise" err_has "--resume_from_checkpoint $what: there is no checkpoint, and $out has weights alone"
+done
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint "$tmp/runs/again/checkpoint-200"
 check "  nor from one of another folder: 73" code_is 73
 check "  it is whole" test "$before" = "$(sha256sum <"$out/model.safetensors")"

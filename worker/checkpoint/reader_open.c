@@ -108,7 +108,7 @@ bool zt_ckpt_find_tag(const char *path, char tag[ZT_CKPT_TAG])
 static zt_err find_folder(const char *path, const char *tag, char **out,
                           struct zt_fault *fault)
 {
-    char latest[ZT_CKPT_TAG];
+    char latest[ZT_CKPT_TAG], found[ZT_CKPT_TAG];
 
     if (tag && !zt_ckpt_is_plain_name(tag))
         return zt_fault_set(fault, ZT_E_ARG, "%s: %s is no tag of a checkpoint", path,
@@ -118,7 +118,14 @@ static zt_err find_folder(const char *path, const char *tag, char **out,
     if (!tag && latest_is_forbidden(path) && !has_manifest(path, NULL))
         return zt_fault_set(fault, ZT_E_SYSTEM, "%s/latest: %s", path, strerror(EACCES));
     if (!tag && !has_manifest(path, NULL)) {
-        if (!zt_ckpt_latest(path, latest))
+        bool named = zt_ckpt_latest(path, latest);
+
+        if (!(named && has_manifest(path, latest)) && zt_ckpt_find_tag(path, found))
+            return zt_fault_set(fault, ZT_E_NOINPUT,
+                                "%s: its file `latest` is missing, or names what is not "
+                                "there; %s is: name the folder %s/%s",
+                                path, found, path, found);
+        if (!named)
             return zt_fault_set(fault, ZT_E_NOINPUT,
                                 "%s: is no checkpoint: it has neither manifest.json nor "
                                 "a file `latest` that names a folder",

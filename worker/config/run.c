@@ -94,6 +94,16 @@ static bool is_base_replaced(const struct zt_run *run)
            zt_is_of_folder(run->output_dir, run->model_name_or_path);
 }
 
+/* Whether nothing is named from which a training that is to go on could: where --output_dir
+ * has no checkpoint. */
+static bool resumes_nothing(const struct zt_run *run)
+{
+    const char *what = run->resume_from_checkpoint;
+
+    return what && !zt_has_checkpoints(run->output_dir, false) &&
+           (!strcmp(what, "auto") || !strcasecmp(what, "true") || access(what, F_OK));
+}
+
 zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
 {
     char path[PATH_MAX];
@@ -101,6 +111,14 @@ zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
 
     if (run->overwrite_output_dir || run->attempt)
         return ZT_OK;
+    if (zt_find_model(dir, path) && resumes_nothing(run))
+        return zt_fault_set(fault,
+                            strcmp(run->resume_from_checkpoint, "auto") ? ZT_E_NOINPUT
+                                                                        : ZT_E_CANTCREATE,
+                            "--resume_from_checkpoint %s: there is no checkpoint, and %s "
+                            "has weights alone: a training from them begins by "
+                            "--model_name_or_path %s, with another --output_dir",
+                            run->resume_from_checkpoint, dir, dir);
     if (zt_find_model(dir, path))
         return zt_fault_set(fault, ZT_E_CANTCREATE,
                             "--output_dir: %s is there already; %s--overwrite_output_dir "

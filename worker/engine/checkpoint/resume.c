@@ -40,9 +40,12 @@ struct candidates {
 static bool is_checkpoint(const char *fmt, const char *a, const char *b,
                           struct candidates *c)
 {
+    char tag[ZT_CKPT_TAG];
+
     snprintf(c->root, sizeof(c->root), fmt, a, b);
     c->num = -1;
-    return zt_ckpt_is_here(c->root) || zt_ckpt_lacks_state(c->root); /* which is told */
+    return zt_ckpt_is_here(c->root) || zt_ckpt_lacks_state(c->root) ||
+           zt_ckpt_find_tag(c->root, tag); /* what they lack is told when they are read */
 }
 
 static void dir_of(const struct candidates *c, int64_t i, char dir[PATH_MAX])
@@ -575,8 +578,9 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
     if (refused == ZT_E_SYSTEM)
         return zt_fault_context(fault, refused, "none of the checkpoints can be read");
     return zt_fault_set(fault, refused,
-                        "%s: none of its checkpoints is whole; --overwrite_output_dir "
-                        "instead of --resume_from_checkpoint begins anew",
+                        "%s: none of its checkpoints is whole, for what is said above; "
+                        "--overwrite_output_dir instead of --resume_from_checkpoint "
+                        "begins anew",
                         c->root);
 }
 
