@@ -169,7 +169,8 @@ struct zt_attention {
      */
     zt_tensor *key_begin, *key_end; /* since 3.3 */
     /* NULL, or (1 or B, 1 or H, 1 or Tq, Tk) fp32, added beside the bias and without a
-     * gradient: zt_length_bias(). */
+     * gradient: zt_length_bias(). A token that is written behind cached ones takes a bias or
+     * a mask, not both. */
     zt_tensor *mask; /* since 3.3 */
 };
 #define ZT_ATTENTION(...)                                                                \

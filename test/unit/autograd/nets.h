@@ -13,8 +13,9 @@ static struct {
     float dropout;
     bool rope; /* instead of learned positions */
     bool frozen_layer;
-    bool apart; /* a sum and its norm are two calls */
-    bool skip;  /* what comes out of the embedding is a factor of what each layer makes */
+    bool apart;  /* a sum and its norm are two calls */
+    bool slopes; /* a mask that hides keys the more, the farther they are (ALiBi) */
+    bool skip; /* what comes out of the embedding is a factor of what each layer makes */
     float inv_freq[WIDTH / HEADS / 2];
     zt_block *embed, *layers[LAYERS], *head;
     zt_param *wte, *wpe, *ln_f;
@@ -90,6 +91,26 @@ static zt_tensor *gpt_add_norm(zt_step *s, zt_tensor **x, zt_tensor *h, int i)
     return i % 2 ? zt_layernorm(s, *x, w, NULL, 1e-5f) : zt_rmsnorm(s, *x, w, 1e-5f, 0);
 }
 
+static int32_t gpt_distance(const void *ctx, int64_t distance)
+{
+    (void)ctx;
+    return distance > 0 ? 0 : (int32_t)-distance;
+}
+
+/* (1 or B, 1, T, keys) */
+static zt_tensor *gpt_slopes(zt_step *s, int64_t T)
+{
+    zt_tensor *ids = zt_relative_positions(s, T, gpt_distance, NULL);
+    float by_distance[MOST];
+
+    for (int i = 0; i < MOST; i++)
+        by_distance[i] = -0.5f * (float)i;
+    ids =
+        zt_reshape(s, ids, ZT_SHAPE(zt_tensor_dim(ids, 0), 1, T, zt_tensor_dim(ids, 2)));
+    ids = zt_embedding(s, ids, zt_constant(s, ZT_F32, ZT_SHAPE(MOST, 1), by_distance));
+    return zt_reshape(s, ids, ZT_SHAPE(zt_tensor_dim(ids, 0), 1, T, -1));
+}
+
 static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     int i = (int)(intptr_t)ctx;
@@ -98,6 +119,7 @@ static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
     struct zt_rope rope = ZT_ROPE(.inv_freq = gpt.inv_freq, .rotary_dims = WIDTH / HEADS);
     zt_tensor *x = in[0], *h, *q, *k, *v;
 
+    how.mask = gpt.slopes ? gpt_slopes(s, T) : NULL;
     h = zt_layernorm(s, x, zt_weight(s, gpt.p[i].ln_1), zt_weight(s, gpt.p[i].ln_1b),
                      1e-5f);
     h = zt_linear(s, h, zt_weight(s, gpt.p[i].qkv), zt_weight(s, gpt.p[i].qkv_b),

@@ -89,6 +89,14 @@ static void test_cached_generation_equals_passes_over_the_whole_text(void **stat
     compare(true, ZT_BF16, 0.15f);
 }
 
+static void test_a_mask_hides_cached_keys_as_it_does_others(void **state)
+{
+    (void)state;
+    gpt.slopes = true;
+    compare(true, ZT_F32, 1e-4f);
+    gpt.slopes = false;
+}
+
 static void test_cache_refuses_more_than_it_holds(void **state)
 {
     int32_t ids[ROWS * TEXT] = {0};
@@ -118,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cached_generation_equals_passes_over_the_whole_text),
+        cmocka_unit_test(test_a_mask_hides_cached_keys_as_it_does_others),
         cmocka_unit_test(test_cache_refuses_more_than_it_holds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,8 +170,13 @@ static bool check_attention(struct zt_step *s, const struct zt_tensor *q,
 static bool reads_cache(struct zt_step *s, const struct zt_tensor *q,
                         const struct zt_tensor *k, const struct zt_attention *opt)
 {
-    if (!zt_cache_is_used(s) || !opt->causal || q->view.shape[1] != k->view.shape[1])
+    if (!zt_cache_is_used(s) || !opt->causal)
         return false;
+    if (q->view.shape[1] != k->view.shape[1])
+        zt_step_fail(s, ZT_E_UNSUPPORTED,
+                     "q %s but k %s: with ZT_PLUGIN_CACHED causal attention has as many "
+                     "queries as keys, else it would not see the cached ones",
+                     ZT_SHAPE_TEXT(q), ZT_SHAPE_TEXT(k));
     if (opt->key_begin || opt->key_end)
         zt_step_fail(s, ZT_E_UNSUPPORTED,
                      "key_begin and key_end number the keys of this pass, and there are "

@@ -19,7 +19,7 @@ static void count_flops(struct zt_step *s, const struct zt_tensor *q, int64_t wi
 }
 
 /* For every key of every row, or for as many as the cache has room for. */
-static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
+static bool check_bias(struct zt_step *s, const char *name, const struct zt_tensor *bias,
                        const struct zt_tensor *q)
 {
     int64_t B = q->view.shape[0], H = q->view.shape[2], keys = zt_cache_longest(s) + 1;
@@ -28,9 +28,9 @@ static bool check_bias(struct zt_step *s, const struct zt_tensor *bias,
     if (bias->view.ndim != 4 || (d[0] != 1 && d[0] != B) || (d[1] != 1 && d[1] != H) ||
         d[2] != 1 || (d[3] != keys && d[3] != s->cache.max_tokens) ||
         bias->view.dtype > ZT_F16)
-        zt_step_fail(s, ZT_E_ARG,
-                     "bias %s, but (1 or %lld, 1 or %lld, 1, %lld) is wanted",
-                     ZT_SHAPE_TEXT(bias), (long long)B, (long long)H, (long long)keys);
+        zt_step_fail(s, ZT_E_ARG, "%s %s, but (1 or %lld, 1 or %lld, 1, %lld) is wanted",
+                     name, ZT_SHAPE_TEXT(bias), (long long)B, (long long)H,
+                     (long long)keys);
     return !s->fault.code;
 }
 
@@ -40,11 +40,15 @@ struct zt_tensor *zt_attention_decode(struct zt_step *s, struct zt_tensor *q,
 {
     struct zt_attention_decode_args a = {.window = how->window};
     struct zt_cache_entry *e = zt_cache_next(s, k);
-    struct zt_tensor *lengths, *out, *bias;
+    struct zt_tensor *lengths, *out, *bias = how->bias ? how->bias : how->mask;
 
-    if (!e || (how->bias && !check_bias(s, how->bias, q)))
+    if (how->bias && how->mask)
+        return zt_step_fail(s, ZT_E_UNSUPPORTED,
+                            "a bias and a mask: a token that is written behind cached "
+                            "ones takes one of them; add them up");
+    if (!e || (bias && !check_bias(s, how->bias ? "bias" : "mask", bias, q)))
         return NULL;
-    bias = how->bias ? zt_unit_last(s, how->bias) : NULL;
+    bias = bias ? zt_unit_last(s, bias) : NULL;
     lengths = zt_cache_lengths(s);
     out = zt_value_new(s, q->view.dtype, 4, q->view.shape);
     if (s->fault.code)
