@@ -422,10 +422,25 @@ int statvfs(const char *path, struct statvfs *fs)
     return 0;
 }
 
+/* The folder whose drive is too small for so many bytes of each of two ranks; NULL: none is. */
+static const char *full(struct job *j, const struct zt_run *run, size_t optimizer,
+                        size_t weights)
+{
+    struct zt_state_bytes *s = &j->plan.state.in[ZT_PLACE_FILE];
+
+    s->moments = optimizer;
+    s->weights = weights;
+    j->plan.files = optimizer + weights;
+    expect_ok(zt_memory_plan_measure(&j->plan, run, NULL, NULL, &j->fault), &j->fault);
+    return j->plan.full.folder;
+}
+
 static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
     void **state)
 {
-    static const char *const two[] = {"/a", "/b", NULL};
+    enum { KIB = 1024 };
+    static const char *const two[] = {"/", "/proc", NULL}, *const same[] = {"/", "/",
+                                                                            NULL};
     struct job j;
     struct zt_run run;
 
@@ -433,17 +448,30 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
     job_open(&j, 2, "8", NULL);
     run = *j.run;
     run.zero.offload_optimizer.nvme_paths = two;
-    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
-    assert_int_equal(j.plan.files_available, 2 * 100 * 1024 / 2);
+    assert_null(full(&j, &run, 100 * KIB, 0));
+    assert_string_equal(full(&j, &run, 101 * KIB, 0), "/");
+    assert_int_equal(j.plan.full.needs, 101 * KIB);
+    assert_int_equal(j.plan.full.left, 100 * KIB);
+    assert_false(zt_memory_plan_fits(&j.plan));
+    says(refusal(&j, SIZE_MAX),
+         "the 0.10 MiB in files of the ranks of this machine are "
+         "more than the 0.10 MiB that the drive of nvme_path / has "
+         "left; make room there");
+    run.zero.offload_optimizer.nvme_paths =
+        same; /* one drive has no more room by two names */
+    assert_null(full(&j, &run, 50 * KIB, 0));
+    assert_string_equal(full(&j, &run, 51 * KIB, 0), "/");
+
+    /* each by itself, and together where they share a drive */
+    run.zero.offload_optimizer.nvme_paths = two;
     run.zero.offload_param.nvme_paths = two + 1;
-    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
-    assert_int_equal(j.plan.files_available, 2 * 100 * 1024 / 2);
-    run.zero.offload_optimizer.nvme_paths = NULL;
-    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
-    assert_int_equal(j.plan.files_available, 100 * 1024 / 2);
-    run.zero.offload_param.nvme_paths = NULL;
-    expect_ok(zt_memory_plan_measure(&j.plan, &run, NULL, NULL, &j.fault), &j.fault);
-    assert_true(j.plan.files_available == SIZE_MAX);
+    assert_null(full(&j, &run, 60 * KIB, 20 * KIB));
+    assert_string_equal(full(&j, &run, 60 * KIB, 21 * KIB), "/proc");
+    assert_null(full(&j, &run, 0, 50 * KIB));
+    assert_string_equal(full(&j, &run, 0, 51 * KIB), "/proc");
+
+    /* of folders that nothing goes to no drive is too small */
+    assert_null(full(&j, &run, 0, 0));
     job_close(&j);
 }
 

@@ -13,6 +13,7 @@
 #include "common/sysfile.h"
 #include "worker/engine/memory/advice.h"
 #include "worker/engine/memory/plan.h"
+#include "worker/offload/aio.h"
 
 #define MIB ((double)(1 << 20))
 
@@ -49,23 +50,53 @@ static size_t memory_left(size_t *limit)
     return *limit ? group.left_bytes : machine;
 }
 
-/* For one of the ranks of this machine: files are striped evenly, so the drive with the
- * least room decides. */
-static size_t files_left(const struct zt_run *run)
-{
-    const char *const *const lists[] = {run->zero.offload_optimizer.nvme_paths,
-                                        run->zero.offload_param.nvme_paths};
-    size_t least = SIZE_MAX, most = 1;
-    struct statvfs fs;
+/* A folder of nvme_path, and what all local ranks have in it: stripes are as long as one another. */
+struct share_of_files {
+    const char *dir;
+    dev_t drive;
+    size_t bytes;
+};
 
-    for (int i = 0; i < 2; i++)
-        for (size_t n = 0; lists[i] && lists[i][n]; n++) {
-            if (!statvfs(lists[i][n], &fs)) /* else opening says what is wrong */
-                least =
-                    fs.f_bavail * fs.f_frsize < least ? fs.f_bavail * fs.f_frsize : least;
-            most = n + 1 > most ? n + 1 : most;
+static int add_shares(struct share_of_files *out, int num, const char *const *dirs,
+                      size_t bytes)
+{
+    size_t n = 0;
+    struct stat st;
+
+    while (dirs && dirs[n])
+        n++;
+    for (size_t i = 0; i < n; i++)
+        if (!stat(dirs[i], &st)) /* else opening says what is wrong */
+            out[num++] = (struct share_of_files){dirs[i], st.st_dev, bytes / n};
+    return num;
+}
+
+void zt_memory_plan_find_room(struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    const struct zt_state_bytes *s = &plan->state.in[ZT_PLACE_FILE];
+    size_t ranks = (size_t)run->local_world, needs, left;
+    struct share_of_files shares[2 * ZT_AIO_MAX_FILES];
+    struct statvfs fs;
+    int num;
+
+    plan->full.folder = NULL;
+    num = add_shares(shares, 0, s->weights ? run->zero.offload_param.nvme_paths : NULL,
+                     s->weights * ranks);
+    num = add_shares(shares, num, run->zero.offload_optimizer.nvme_paths,
+                     (plan->files - s->weights) * ranks);
+    for (int i = 0; i < num && !plan->full.folder; i++) {
+        needs = 0;
+        for (int k = 0; k < num; k++)
+            needs += shares[k].drive == shares[i].drive ? shares[k].bytes : 0;
+        if (statvfs(shares[i].dir, &fs))
+            continue;
+        left = fs.f_bavail * fs.f_frsize;
+        if (needs > left) {
+            plan->full.folder = shares[i].dir;
+            plan->full.needs = needs;
+            plan->full.left = left;
         }
-    return least == SIZE_MAX ? SIZE_MAX : least / (size_t)run->local_world * most;
+    }
 }
 
 /*
@@ -92,7 +123,7 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
     zt_err rc;
 
     plan->device_limit = run->device_memory_bytes;
-    plan->files_available = files_left(run);
+    zt_memory_plan_find_room(plan, run);
     plan->shm_available = shm_left(plan, run);
     if (!zt_run_is_staged(run)) {
         plan->available = left;
@@ -148,8 +179,8 @@ bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
 {
     size_t total = plan->host ? plan->total : to_come(plan, plan->total);
 
-    return plan->on_device <= plan->device_limit &&
-           plan->files <= plan->files_available && plan->shm <= plan->shm_available &&
+    return plan->on_device <= plan->device_limit && !plan->full.folder &&
+           plan->shm <= plan->shm_available &&
            total <= plan->available / (size_t)plan->sharers &&
            to_come(plan, plan->host) <= plan->host_available &&
            mapped(plan) <= plan->addresses;
@@ -170,11 +201,12 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
             "MPI takes up to %.0f MiB of /dev/shm for the ranks of this machine, and "
             "%.0f MiB are left there",
             (double)plan->shm / MIB, (double)plan->shm_available / MIB);
-    else if (plan->files > plan->files_available)
+    else if (plan->full.folder)
         snprintf(out, cap,
-                 "its %.2f MiB in files are more than the %.2f MiB that nvme_path has "
-                 "left for each rank",
-                 (double)plan->files / MIB, (double)plan->files_available / MIB);
+                 "the %.2f MiB in files of the ranks of this machine are more than the "
+                 "%.2f MiB that the drive of nvme_path %.300s has left",
+                 (double)plan->full.needs / MIB, (double)plan->full.left / MIB,
+                 plan->full.folder);
     else if (plan->on_device > plan->device_limit)
         snprintf(out, cap,
                  "%.1f MiB of that are on the device, and --device_memory is %.1f MiB",
@@ -246,7 +278,7 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
 {
     const struct zt_run *run = in->run;
     const struct zt_state_bytes s = zt_memory_plan_by_kind(plan);
-    char what[320], limit[160], advice[320], cache[48] = "";
+    char what[320], limit[480], advice[320], cache[48] = "";
 
     if (zt_memory_plan_fits(plan) || is_left_to_first(plan, run))
         return ZT_OK;
@@ -268,7 +300,7 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
         snprintf(advice, sizeof(advice),
                  "make it larger (docker run --shm-size=1g, or mount -o remount,size=1g "
                  "/dev/shm), or take --comm shm on one machine, --comm tcp on several");
-    else if (plan->files > plan->files_available)
+    else if (plan->full.folder)
         snprintf(
             advice, sizeof(advice),
             "make room there, name more folders, on other drives, in nvme_path (each "

@@ -498,7 +498,6 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     suit_device(in->run->device, &sc);
     *out = (struct zt_memory_plan){.available = SIZE_MAX,
                                    .device_limit = SIZE_MAX,
-                                   .files_available = SIZE_MAX,
                                    .host_available = SIZE_MAX,
                                    .shm = zt_process_shm_bytes(in->run),
                                    .shm_available = SIZE_MAX,

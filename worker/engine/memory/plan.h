@@ -48,8 +48,12 @@ struct zt_memory_plan {
                          * that is the same */
     size_t on_device;      /* of the total, on the device: all but what is offloaded */
     size_t device_limit;   /* --device_memory; SIZE_MAX: none */
-    size_t files, files_available; /* of this rank in nvme_path; SIZE_MAX: not known */
-    size_t host;                   /* state in the host's memory if that is another */
+    size_t files;          /* of this rank in nvme_path */
+    struct {
+        const char *folder; /* NULL: every drive has room */
+        size_t needs, left;
+    } full;      /* the drive of a folder, and what all local ranks need there */
+    size_t host; /* state in the host's memory if that is another */
     size_t
         available; /* for `sharers` ranks: of this machine or its cgroup, or of a GPU */
     int sharers;
@@ -116,6 +120,9 @@ zt_err zt_memory_plan_choose(const struct zt_memory_plan_inputs *in, struct zt_r
                              const struct zt_backend *backend, struct zt_device *dev,
                              struct zt_memory_plan *out,
                              struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether the drives of nvme_path have room for the files; done by measure as well. */
+void zt_memory_plan_find_room(struct zt_memory_plan *plan, const struct zt_run *run);
 
 /* Where it does not fit, --save_memory auto is the least; done by measure as well. */
 void zt_memory_plan_fit_snapshot(struct zt_memory_plan *plan, const struct zt_run *run);

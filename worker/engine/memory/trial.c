@@ -29,11 +29,11 @@ bool zt_memory_trial_fits(struct zt_memory_trial *t)
     t->plan.available = was->available;
     t->plan.addresses = was->addresses;
     t->plan.device_limit = was->device_limit;
-    t->plan.files_available = was->files_available;
     t->plan.shm_available = was->shm_available;
     t->plan.host_available = was->host_available;
     t->plan.sharers =
         was->sharers < t->run.local_world ? was->sharers : t->run.local_world;
+    zt_memory_plan_find_room(&t->plan, &t->run);
     zt_memory_plan_fit_snapshot(&t->plan, &t->run);
     return zt_memory_plan_fits(&t->plan);
 }
