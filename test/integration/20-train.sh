@@ -69,6 +69,21 @@ check "... a line of the log names its part, not again the rank" grep -qE '^[0-9
 check "... and steps and evaluations in the file" \
     test "$(cat "$tmp"/logs/*_rank0.log | grep -cE '^(step [123]/3  loss|eval at step 3  loss|gpt2: )')" -eq 5
 check "the second step says how long it will take" grep -qE '^step 2/3 .*  eta [0-9]' "$tmp"/logs/*_rank0.log
+# ... which has what the screen would have: as little, or as events
+logged() { # logged DIR OPTIONS
+    "$bin/zlaunch" "${@:2}" --num_gpus 1 --enable_each_rank_log "$1" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
+        --train_file "$tmp/corpus.txt" --do_train --do_eval --max_steps 3 --save_steps 2 --output_dir "$1/out" --prompt abc --generate_tokens 3 \
+        >"$tmp/screen" 2>&1
+    code=$?
+}
+logged "$tmp/few" --log_level warning
+check "logs of ranks: a text that is written stands there once" test "$code $(grep -ac abc "$tmp"/few/*_rank0.log)" = "0 1"
+check "... with --log_level warning results alone" sh -c 'head -n 1 "$1" | grep -q "^eval at step 3" && ! grep -aqE "^(step|gpt2|saved|saves|sample)" "$1"' - "$tmp"/few/*_rank0.log
+logged "$tmp/all"
+check "... else all, but not what zlaunch alone reads" sh -c 'grep -aq "^saved: .*checkpoint-2" "$1" && grep -aq "^sample:" "$1" && ! grep -aqE "^(saves|kept|answer):" "$1"' - "$tmp"/all/*_rank0.log
+logged "$tmp/events" --log_format json
+check "... and with --log_format json every line is an event" sh -c \
+    'grep -q "\"event\":\"step\",\"rank\":0,\"step\":3," "$1" && ! grep -aqv "^{\"ts\":\"[^\"]*\",\"event\":" "$1"' - "$tmp"/events/*_rank0.log
 # times of what recomputation costs, with the steps; as many calls in each of them
 echo '{"activation_checkpointing": {"profile": true}}' >"$tmp/profile.json"
 profiled() {

@@ -128,21 +128,52 @@ static void take_log(struct zt_local_rank *r, const struct zt_frame *f)
         relay(r, ZT_FRAME_LOGGED, f);
 }
 
-/* An event is read by zlaunch in any case; a rank with a log file has its line there. */
+/* What zlaunch has given the ranks in a variable; "": nothing. */
+static const char *given(const struct zt_job *job, const char *name)
+{
+    size_t n = strlen(name);
+
+    for (char **e = job->env; *e; e++)
+        if (strncmp(*e, name, n) == 0 && (*e)[n] == '=')
+            return *e + n + 1;
+    return "";
+}
+
+/* Not what zlaunch alone reads. As text neither the pieces of one that comes whole behind
+ * them, with other lines between. */
+static bool is_for_log(const char *name, bool json)
+{
+    static const char *const inner[] = {"answer", "saves", "kept"};
+
+    for (size_t i = 0; i < sizeof(inner) / sizeof(*inner); i++)
+        if (strcmp(name, inner[i]) == 0)
+            return false;
+    return json || !strstr(name, "_part");
+}
+
+/* An event is read by zlaunch in any case; a rank with a log file has there what zlaunch
+ * would show of it. */
 static void log_event(struct zt_local_rank *r, const struct zt_frame *f)
 {
-    struct zt_render_config cfg = {.level = ZT_LOG_INFO,
-                                   .who = "zworker",
-                                   .out_fd = r->log_fd,
-                                   .err_fd = r->log_fd,
-                                   .one_file = true};
+    const struct zt_job *job = r->node->job;
+    const char *level = given(job, "ZLAUNCH_LOG_LEVEL");
+    bool few = strcmp(level, "warning") == 0 || strcmp(level, "error") == 0 ||
+               strcmp(level, "critical") == 0;
+    struct zt_render_config cfg = {
+        .level = few ? ZT_LOG_WARN : ZT_LOG_INFO,
+        .json = strcmp(given(job, "ZLAUNCH_LOG_FORMAT"), "json") == 0,
+        .who = "zworker",
+        .out_fd = r->log_fd,
+        .err_fd = r->log_fd,
+        .one_file = true};
     struct zt_render *render = NULL;
     json_t *event;
 
     if (r->log_fd < 0)
         return;
     event = zt_json_object((const char *)f->body, f->body_bytes);
-    if (event && zt_render_open(&cfg, &render, NULL) == ZT_OK) {
+    if (event && is_for_log(zt_json_get_text(event, "event", ""), cfg.json) &&
+        zt_render_open(&cfg, &render, NULL) == ZT_OK) {
         zt_render_event(render, r->rank, event);
         zt_render_drain(render);
         if (zt_render_lost(render))
