@@ -61,19 +61,57 @@ static void note_use(const char *op, const struct zt_tensor *t)
         p->uses |= ZT_USED_ELSE;
 }
 
+static bool has_param(const struct zt_block *b, const zt_param *p)
+{
+    if (p->block == b)
+        return true;
+    for (int i = 0; i < b->num_shared; i++)
+        if (b->shared[i] == p)
+            return true;
+    return false;
+}
+
+/* Why an operand cannot be read here; NULL: it can. A plugin may have kept it where it should
+ * not. */
+static const char *why_not(const struct zt_step *s, const struct zt_tensor *t)
+{
+    if (!t)
+        return "is NULL";
+    if (t->step != s || t->pass != s->pass_id)
+        return "is of an earlier pass; a plugin keeps no tensors between passes";
+    if (t->store->gone)
+        return "is there no more: what a block makes leaves it by `out` alone, and what "
+               "its "
+               "function reads comes by `in`";
+    if (t->store->param && (!s->open || !has_param(s->open->block, t->store->param)))
+        return "is a weight of another block; zt_weight() is called where it is used";
+    return NULL;
+}
+
+bool zt_operand_is_there(struct zt_step *s, const char *name, const struct zt_tensor *t)
+{
+    const char *why = s->fault.code ? NULL : why_not(s, t);
+
+    if (why)
+        zt_step_fail(s, ZT_E_ARG, "%s %s", name, why);
+    return !s->fault.code;
+}
+
 bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *in,
                  int num_in)
 {
+    char operand[24];
+
     if (s->fault.code)
         return false;
     s->op = name;
     if (!s->active)
         zt_step_fail(s, ZT_E_ARG, "no pass is open");
-    for (int i = 0; i < num_in; i++)
-        if (!in[i])
-            zt_step_fail(s, ZT_E_ARG, "operand %d is NULL", i + 1);
-        else if (s->cfg.note_uses)
+    for (int i = 0; i < num_in && !s->fault.code; i++) {
+        snprintf(operand, sizeof(operand), "operand %d", i + 1);
+        if (zt_operand_is_there(s, operand, in[i]) && s->cfg.note_uses)
             note_use(name, in[i]);
+    }
     return !s->fault.code;
 }
 
@@ -85,6 +123,9 @@ zt_err zt_step_status(const struct zt_step *s, struct zt_fault *fault)
 }
 
 /* ---- opening ---- */
+
+#define FIRST_PASS                                                                       \
+    0x9e3779b97f4a7c15u /* no number that memory of another use has by chance */
 
 zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
                     struct zt_fault *fault)
@@ -99,6 +140,7 @@ zt_err zt_step_open(const struct zt_step_config *cfg, struct zt_step **out,
     if (!s)
         return zt_fault_set(fault, ZT_E_NOMEM, "step: no host memory");
     s->cfg = *cfg;
+    s->pass_id = FIRST_PASS;
     s->k = cfg->backend->kernels;
     s->arena = zt_arena_open();
     s->num_calls = calloc(blocks, sizeof(*s->num_calls));
@@ -151,6 +193,7 @@ static zt_err begin(struct zt_step *s, const struct zt_pass *pass, struct zt_fau
         return zt_fault_set(fault, ZT_E_ARG, "the pass before has not been ended");
     s->pass = *pass;
     s->active = true;
+    s->pass_id++;
     s->bare = s->in_backward = s->recomputing = false;
     zt_cache_begin(s);
     zt_constants_begin(s);
@@ -489,16 +532,6 @@ zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name)
                             "no field %s was declared in build (zt_model_field)",
                             name ? name : "NULL");
     return b->fields[i];
-}
-
-static bool has_param(const struct zt_block *b, const zt_param *p)
-{
-    if (p->block == b)
-        return true;
-    for (int i = 0; i < b->num_shared; i++)
-        if (b->shared[i] == p)
-            return true;
-    return false;
 }
 
 struct zt_tensor *zt_joined_weights(struct zt_step *s, struct zt_param *const *params,

@@ -307,6 +307,23 @@ static bool run_timed(struct zt_step *s, struct zt_call *c, struct zt_tensor **o
     return ok;
 }
 
+/* What the nodes of a call are: their ops, weights and shapes, and those of what it returns. */
+static uint64_t what_it_did(const struct zt_call *c, struct zt_tensor *const *out)
+{
+    uint64_t h = 0;
+
+    for (const struct zt_node *n = c->last; n; n = n->prev) {
+        h = mix(h, (uint64_t)(uintptr_t)n->op);
+        for (int i = 0; i < n->out->view.ndim; i++)
+            h = mix(h, (uint64_t)n->out->view.shape[i]);
+        for (int i = 0; i < n->num_in; i++)
+            h = mix(h, n->in[i] ? (uint64_t)(uintptr_t)n->in[i]->store->param : 1);
+    }
+    for (int i = 0; i < c->num_out; i++)
+        h = mix(h, (uint64_t)zt_view_numel(&out[i]->view));
+    return h;
+}
+
 /* After forward: what backward needs stays, the rest goes. */
 static void settle_call(struct zt_step *s, struct zt_call *c)
 {
@@ -315,6 +332,7 @@ static void settle_call(struct zt_step *s, struct zt_call *c)
     touch(s, c->block, 1);
     if (!s->cfg.recompute || !c->block->num_params || all_scalars(c->out, c->num_out))
         return;
+    c->did = what_it_did(c, c->out);
     drop_nodes(s, c);
     c->recompute = true;
     for (int i = 0; i < c->num_in; i++)
@@ -370,6 +388,13 @@ static bool run_again(struct zt_step *s, struct zt_call *c)
     s->recomputing = true;
     ok = run_function(s, c, out, false);
     s->recomputing = false;
+    if (ok && what_it_did(c, out) != c->did)
+        ok = zt_step_fail(
+                 s, ZT_E_PLUGIN,
+                 "block %s: its function did something else when it was computed "
+                 "again for backward than before; it may depend on its ctx and its "
+                 "inputs alone, and ctx may not change during a step",
+                 c->block->name) != NULL;
     for (int i = 0; ok && i < c->num_out; i++) {
         struct zt_storage *was = c->out[i]->store, *now = out[i]->store;
 

@@ -73,12 +73,14 @@ struct zt_storage {
     int num_uses;                     /* nodes that it is an operand of */
     struct zt_activation *activation; /* that made it; NULL: none */
     bool owned;                       /* data is pool memory */
+    bool gone;                        /* it was, and has been given back */
     bool requires_grad; /* a weight or leaf that wants one, or computed from such */
     bool keep;          /* used while a frame is being left */
 };
 
 struct zt_tensor {
     struct zt_step *step;
+    uint64_t pass; /* in which it was made: zt_step.pass_id */
     struct zt_storage *store;
     int64_t offset_elems;   /* of the view in the store */
     struct zt_view view;    /* as it was when the handle was made */
@@ -114,6 +116,7 @@ struct zt_call {
     int index;      /* among the calls of this block in this pass */
     int num_random; /* random ops so far; keys the next */
     bool recompute; /* nodes were dropped; run fn again before going backward */
+    uint64_t did;   /* of a recomputed call: what its nodes were, as a hash */
     struct zt_node *last;
 };
 
@@ -174,6 +177,7 @@ struct zt_step {
     struct zt_arena *arena;
     struct zt_fault fault; /* code ZT_OK: all is well */
 
+    uint64_t pass_id; /* of the pass at hand: no other has it */
     bool active, bare, in_backward, recomputing;
     struct zt_pass pass; /* mode and sizes; its pointers are not kept */
     struct zt_batch batch;
@@ -350,7 +354,7 @@ struct zt_tensor *zt_joined_weights(struct zt_step *s, struct zt_param *const *p
 
 /*
  * Every op begins here: false when the step has failed already, or one of `in` (num_in)
- * is NULL. `name` is used in messages until the next op starts.
+ * is NULL or cannot be read here. `name` is used in messages until the next op starts.
  */
 bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *in,
                  int num_in);
@@ -358,6 +362,9 @@ bool zt_op_start(struct zt_step *s, const char *name, struct zt_tensor *const *i
     zt_op_start(                                                                         \
         s, name, (struct zt_tensor *const[]){__VA_ARGS__},                               \
         (int)(sizeof((struct zt_tensor *const[]){__VA_ARGS__}) / sizeof(void *)))
+
+/* Whether an operand that may be absent, and is not, can be read here; `name` is the op's. */
+bool zt_operand_is_there(struct zt_step *s, const char *name, const struct zt_tensor *t);
 
 /* The first failure stays; NULL, so that an op can return it. */
 void *zt_step_fail(struct zt_step *s, zt_err code, const char *fmt, ...) ZT_PRINTF(3, 4);

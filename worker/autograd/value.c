@@ -50,6 +50,7 @@ static struct zt_tensor *new_handle(struct zt_step *s, struct zt_storage *st)
     if (!t)
         return NULL;
     t->step = s;
+    t->pass = s->pass_id;
     t->store = st;
     return t;
 }
@@ -143,6 +144,7 @@ void zt_store_unref(struct zt_step *s, struct zt_storage *st)
     zt_host_input_drop(s, st);
     zt_pool_free(s->cfg.pool, st->data);
     st->owned = false;
+    st->gone = true;
 }
 
 void zt_grad_drop(struct zt_step *s, struct zt_storage *st)

@@ -333,6 +333,104 @@ static void test_blocks_are_named_in_what_goes_wrong(void **state)
     rig_close(&r);
 }
 
+/* ---- tensors that are kept where they should not be ---- */
+
+enum { KEPT_INSIDE, KEPT_WEIGHT, KEPT_MASK, KEPT_PASS, OTHER_AGAIN, NUM_KEPT };
+
+static struct {
+    int how, turn;
+    zt_tensor *kept;
+} keeper;
+
+/* in: tokens (B, T) or x (B, T, D) -> out: x */
+static void keeper_block(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    zt_tensor *x = ctx == one ? zt_embedding(s, in[0], zt_weight(s, w1)) : in[0];
+    int64_t T = zt_tensor_dim(x, 1);
+    struct zt_attention hidden = ZT_ATTENTION(.mask = keeper.kept);
+
+    if (ctx == one && keeper.how == KEPT_INSIDE)
+        keeper.kept = zt_scale(s, x, 2);
+    else if (ctx == one && keeper.how == KEPT_WEIGHT)
+        keeper.kept = zt_weight(s, w1);
+    else if (ctx == one && keeper.how == KEPT_MASK)
+        keeper.kept = zt_reshape(s, zt_contiguous(s, zt_slice(s, x, 2, 0, 1)),
+                                 ZT_SHAPE(1, 1, 1, T));
+    else if (ctx == one && keeper.how == OTHER_AGAIN && keeper.turn++)
+        x = zt_tanh(s, x);
+    else if (ctx == two && keeper.how == KEPT_MASK)
+        x = zt_reshape(s, x, ZT_SHAPE(1, T, 1, 4));
+    if (ctx == two && keeper.how == KEPT_MASK)
+        x = zt_attention(s, x, x, x, &hidden);
+    else if (ctx == two && keeper.kept)
+        x = keeper.how == KEPT_WEIGHT ? zt_scale(s, keeper.kept, 2)
+                                      : zt_add(s, x, keeper.kept);
+    out[0] = x;
+}
+
+static zt_tensor *keeper_forward(zt_step *s, void *self, const zt_batch *b)
+{
+    static const float numbers_of[4] = {1, 2, 3, 4};
+    zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
+
+    (void)self;
+    if (keeper.how == KEPT_PASS && !keeper.kept)
+        keeper.kept = zt_constant(s, ZT_F32, ZT_SHAPE(4), numbers_of);
+    zt_block_call(s, one, keeper_block, one, &x, 1, &x, 1);
+    zt_block_call(s, two, keeper_block, two, &x, 1, &x, 1);
+    return zt_cross_entropy(s, x, zt_batch_field(s, b, ZT_TARGETS));
+}
+
+static zt_err keeper_pass(struct rig *r, struct zt_fault *fault)
+{
+    static int32_t tokens[3];
+    struct zt_pass pass = {.B = 1, .T = 3, .fields = {tokens, tokens}};
+    zt_tensor *loss = NULL;
+    zt_err rc = zt_step_forward(r->step, &pass, &loss, fault);
+
+    if (!rc)
+        rc = zt_step_backward(r->step, loss, 1, fault);
+    zt_step_end(r->step);
+    return rc;
+}
+
+static void test_tensors_that_were_kept_are_not_read_where_they_are_not(void **state)
+{
+    static const char *const want[NUM_KEPT] = {
+        [KEPT_INSIDE] =
+            "block other: add: operand 2 is there no more: what a block makes ",
+        [KEPT_WEIGHT] = "block other: scale: operand 1 is a weight of another block; ",
+        [KEPT_MASK] =
+            "block other: attention: mask is there no more: what a block makes ",
+        [KEPT_PASS] =
+            "block other: add: operand 2 is of an earlier pass; a plugin keeps ",
+        [OTHER_AGAIN] =
+            "block h.3: its function did something else when it was computed ",
+    };
+    struct zt_plugin plugin = stage_plugin;
+    struct rig r;
+
+    (void)state;
+    plugin.forward = keeper_forward;
+    for (keeper.how = 0; keeper.how < NUM_KEPT; keeper.how++) {
+        struct zt_fault fault = {ZT_OK, ""};
+        zt_err rc;
+
+        keeper.kept = NULL;
+        rig_open(&r, "meta", ZT_F32, &plugin,
+                 (struct zt_step_config){.recompute = keeper.how == OTHER_AGAIN});
+        rc = keeper_pass(&r, &fault);
+        if (keeper.how == KEPT_PASS) {
+            expect_ok(rc, &fault);
+            rc = keeper_pass(&r, &fault);
+        }
+        assert_int_not_equal(rc, ZT_OK);
+        if (strncmp(fault.text, want[keeper.how], strlen(want[keeper.how])) != 0)
+            fail_msg("\"%s\" does not begin with \"%s\"", fault.text, want[keeper.how]);
+        rig_close(&r);
+    }
+}
+
 static void test_passes_that_make_no_sense_are_refused(void **state)
 {
     static int32_t tokens[3];
@@ -467,6 +565,7 @@ int main(void)
         cmocka_unit_test(test_options_of_an_older_header_end_where_they_say),
         cmocka_unit_test(test_the_first_failure_stays_until_the_step_ends),
         cmocka_unit_test(test_blocks_are_named_in_what_goes_wrong),
+        cmocka_unit_test(test_tensors_that_were_kept_are_not_read_where_they_are_not),
         cmocka_unit_test(test_passes_that_make_no_sense_are_refused),
         cmocka_unit_test(test_a_pool_too_small_fails_cleanly_at_every_point),
         cmocka_unit_test(test_a_failing_hook_stops_the_step),

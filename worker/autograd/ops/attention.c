@@ -229,10 +229,15 @@ static bool take_options(struct zt_step *s, const struct zt_attention *from,
     uint32_t bytes = from ? from->struct_bytes : 0;
 
     if (!zt_abi_take(to, sizeof(*to), from, bytes,
-                     ZT_ABI_THROUGH(struct zt_attention, dropout)))
+                     ZT_ABI_THROUGH(struct zt_attention, dropout))) {
         zt_step_fail(s, ZT_E_PLUGIN,
                      "its options have %u bytes: make them with ZT_ATTENTION()", bytes);
-    return !s->fault.code;
+        return false;
+    }
+    return (!to->bias || zt_operand_is_there(s, "bias", to->bias)) &&
+           (!to->mask || zt_operand_is_there(s, "mask", to->mask)) &&
+           (!to->key_begin || zt_operand_is_there(s, "key_begin", to->key_begin)) &&
+           (!to->key_end || zt_operand_is_there(s, "key_end", to->key_end));
 }
 
 zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
