@@ -217,6 +217,8 @@ check "  whose target alone is learnt" refused 2 "--assistant_only_loss: with --
     as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --assistant_only_loss false --max_steps 1
 check "a source longer than the positions" refused 2 "--max_source_length 2000 is longer than the 1024 tokens that bart takes" \
     as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 2000 --max_steps 1
+check "  and a target that is" refused 2 "--max_length 2000 is longer than the 1024 tokens that bart takes" \
+    as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_length 2000 --max_steps 1
 check "a text has at most as many tokens as there are positions" refused 2 \
     "--generate_tokens 2000 is longer than the 1024 tokens that bart writes" as_is bart --prompt abc --generate_tokens 2000
 finish

@@ -146,6 +146,8 @@ rm "$tmp/new/model.safetensors"
 gpt2 1 "$tmp/7s" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/goes_on" --save_steps 2
 check "a run that goes on without its tokenizer is told" refused 65 "the checkpoint's run has train_tokenizer 300, this one 0" \
     --train_file "$text" --output_dir "$tmp/goes_on" --resume_from_checkpoint auto --max_steps 100
+check "  whatever else of the model differs" refused 65 "the checkpoint's run has train_tokenizer 300, this one 0" \
+    --train_file "$text" --output_dir "$tmp/goes_on" --resume_from_checkpoint auto --max_steps 100 --dropout 0.1
 check "another run takes it again" gpt2 1 "$tmp/9" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/new"
 check "  as it is" [ "$(stat -c %y "$tmp/new/tokenizer.json")" = "$(cat "$tmp/made_at")" ]
 rm "$tmp/new/model.safetensors"

@@ -117,7 +117,7 @@ check "a checkpoint that is none: 66" code_is 66
 check "  and which there is" err_has "there is no checkpoint of that name; the newest in $out is checkpoint-400"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint auto
 check "a run that is complete" code_is 0
-check "  says so" err_has "all 400 steps are made already: a larger --max_steps or --num_train_epochs goes on"
+check "  says so" err_has "all 400 steps are made already: a larger --max_steps goes on"
 check "  and nothing of an earlier run" err_lacks "of an earlier run"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 300 --output_dir "$out" --resume_from_checkpoint auto
 check "a run that is past its end" err_has "step 400 is past the 300 steps that were asked for: nothing is trained"

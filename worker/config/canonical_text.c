@@ -197,3 +197,14 @@ const char *zt_run_config_rule(const struct zt_run *run, const char *line)
     }
     return NULL;
 }
+
+bool zt_run_is_share(const struct zt_run *run, const char *line)
+{
+    const struct zt_option *o = zt_args_table(run->config->model_args);
+    const char *name = after(line, "zlaunch.model.");
+    size_t n = name ? strcspn(name, ":") : 0;
+
+    while (o->name && (strlen(o->name) != n || strncmp(o->name, name, n) != 0))
+        o++;
+    return n && o->name && o->kind == ZT_OPT_FLOAT;
+}

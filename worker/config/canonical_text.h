@@ -28,4 +28,7 @@ zt_err zt_run_paths_text(const struct zt_run *run, char **out,
  * "rule: as logging_steps". NULL: somebody has, or there is no such value. */
 const char *zt_run_config_rule(const struct zt_run *run, const char *line);
 
+/* Whether it is an option of the plugin that may be a fraction: "zlaunch.model.dropout: 0.1". */
+bool zt_run_is_share(const struct zt_run *run, const char *line);
+
 #endif

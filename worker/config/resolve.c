@@ -91,11 +91,12 @@ static void contradiction(struct zt_config *c, const struct zt_item *item,
 
     zt_jnode_brief(item->value, a, sizeof(a));
     zt_jnode_brief(wanted, b, sizeof(b));
-    zt_problems_add(
-        &c->report, ZT_E_CONFIG,
-        "%s: \"%s\" is %s, but %s is %s; make them agree, or write \"auto\"%s",
-        item->where, item->path, a, option->where, b,
-        item->value->line ? " in the file" : " for the first");
+    zt_problems_add(&c->report, ZT_E_CONFIG,
+                    "%s: \"%s\" is %s, but %s is %s; make them agree%s", item->where,
+                    item->path, a, option->where, b,
+                    !(item->key->flags & ZT_KEY_AUTO) ? ", or leave one of them out"
+                    : item->value->line               ? ", or write \"auto\" in the file"
+                                        : ", or write \"auto\" for the first");
 }
 
 /* What an older key says that names this one and still means the same. NULL: nothing. */

@@ -60,6 +60,14 @@ static bool evaluates_on_the_way(const struct zt_config *c)
     return zt_args_flag(c->args, "do_eval") && !is_strategy(c, "eval_strategy", "no");
 }
 
+/* What is missing for that. */
+static const char *advise_evaluation(const struct zt_config *c)
+{
+    return !zt_args_int(c->args, "eval_steps") ? "say --eval_strategy steps, or epoch"
+           : zt_option_given(c, "do_train")    ? "add --do_eval"
+                                               : "add --do_train --do_eval";
+}
+
 /* --save_steps alone says steps; steps alone means every 500. */
 static void resolve_save_strategy(struct zt_config *c)
 {
@@ -76,9 +84,8 @@ static void resolve_save_strategy(struct zt_config *c)
                         (long long)steps->integer);
     else if (strategy && strcmp(strategy->text, "best") == 0 && !evaluates_on_the_way(c))
         zt_problems_add(&c->report, zt_value_error(strategy),
-                        "%s is best, but nothing is evaluated on the way: say "
-                        "--eval_steps, or --eval_strategy epoch",
-                        strategy->where);
+                        "%s is best, but nothing is evaluated on the way: %s",
+                        strategy->where, advise_evaluation(c));
     else if ((needs_dir || in_dir) && !zt_args_string(c->args, "output_dir"))
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "%s needs an --output_dir, where the checkpoints are",
@@ -137,11 +144,7 @@ static void resolve_best(struct zt_config *c)
     if ((load || patience) && !evaluates_on_the_way(c))
         zt_problems_add(&c->report, zt_value_error(load ? load : patience),
                         "%s: nothing is evaluated on the way: %s",
-                        load ? load->where : patience->where,
-                        !zt_args_int(c->args, "eval_steps")
-                            ? "say --eval_strategy steps, or epoch"
-                        : zt_option_given(c, "do_train") ? "add --do_eval"
-                                                         : "add --do_train --do_eval");
+                        load ? load->where : patience->where, advise_evaluation(c));
     else if (load && !zt_args_string(c->args, "output_dir"))
         zt_problems_add(&c->report, zt_value_error(load),
                         "%s needs an --output_dir, where the checkpoints are",

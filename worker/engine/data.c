@@ -108,7 +108,7 @@ static zt_err check_options_of_samples(const struct zt_engine *e, struct zt_faul
                         "%s is for rows of different lengths, and all are --block_size "
                         "tokens long: leave it out, or make each sample a row of its own "
                         "with --packing none",
-                        option);
+                        typed(run, option));
 }
 
 /* What does not go with rows that samples share. */
@@ -133,9 +133,9 @@ static zt_err check_packing(const struct zt_engine *e, struct zt_fault *fault)
     if (e->run->group_by_length)
         return zt_fault_set(
             fault, ZT_E_USAGE,
-            "--group_by_length saves padding where each sample is a row of its own "
-            "(--packing none), and rows of --packing bfd are full: leave one of the two "
-            "out");
+            "%s saves padding where each sample is a row of its own (--packing none), "
+            "and rows of --packing bfd are full: leave one of the two out",
+            typed(e->run, "--group_by_length"));
     return ZT_OK;
 }
 
@@ -162,10 +162,9 @@ static zt_err check_options_of_pairs(const struct zt_engine *e, struct zt_fault 
     if (e->task == ZT_TASK_SEQ2SEQ && run->max_target_length && run->block_size)
         return zt_fault_set(
             fault, ZT_E_USAGE,
-            "--max_target_length %lld and --block_size %lld: both are the "
-            "length of what %s writes; leave one out",
-            (long long)run->max_target_length, (long long)run->block_size,
-            e->plugin->name);
+            "%s %lld and %s %lld: both are the length of what %s writes; leave one out",
+            typed(run, "--max_target_length"), (long long)run->max_target_length,
+            typed(run, "--block_size"), (long long)run->block_size, e->plugin->name);
     return ZT_OK;
 }
 

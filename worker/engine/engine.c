@@ -10,6 +10,7 @@
 #include "worker/checkpoint/disk_space.h"
 #include "worker/checkpoint/reader.h"
 #include "worker/config/canonical_text.h"
+#include "worker/config/resolve.h"
 #include "common/trace/trace.h"
 #include "kernels/cpu/features.h"
 #include "worker/engine/agree.h"
@@ -31,11 +32,14 @@
 static zt_err check_length(const struct zt_engine *e, const char *option, int64_t tokens,
                            struct zt_fault *fault)
 {
+    const struct zt_value *said = zt_option_given(e->run->config, option);
+
     if (!e->model->max_tokens || tokens <= e->model->max_tokens)
         return ZT_OK;
-    return zt_fault_set(
-        fault, ZT_E_USAGE, "--%s %lld is longer than the %lld tokens that %s takes",
-        option, (long long)tokens, (long long)e->model->max_tokens, e->plugin->name);
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "%s%s %lld is longer than the %lld tokens that %s takes",
+                        said ? "" : "--", said ? said->where : option, (long long)tokens,
+                        (long long)e->model->max_tokens, e->plugin->name);
 }
 
 /* What an option says, else as much as transformers takes by itself and the model can. */
@@ -56,7 +60,8 @@ static zt_err set_lengths(struct zt_engine *e, struct zt_fault *fault)
         e->block_size = length(
             e, run->max_target_length ? run->max_target_length : run->block_size, 128);
         e->source_size = length(e, run->max_source_length, 1024);
-        rc = check_length(e, "max_target_length", e->block_size, fault);
+        rc = check_length(e, run->max_target_length ? "max_target_length" : "block_size",
+                          e->block_size, fault);
         return rc ? rc : check_length(e, "max_source_length", e->source_size, fault);
     }
     e->block_size = run->block_size ? run->block_size : e->model->max_tokens;

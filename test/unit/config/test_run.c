@@ -189,6 +189,9 @@ static void test_run_file_and_option_must_not_contradict(void **state)
          {"--adam_beta2", "0.9"}},
         {"{\"gradient_clipping\": 1}", "gradient_clipping", {"--max_grad_norm", "2"}},
         {"{\"fp16\": {\"enabled\": false}}", "fp16.enabled", {"--fp16"}},
+        {"{\"dataloader_drop_last\": false}", /* takes no "auto" */
+         "make them agree, or leave one of them out",
+         {"--dataloader_drop_last"}},
         {"{\"gradient_accumulation_steps\": 2}",
          "gradient_accumulation_steps",
          {"--gradient_accumulation_steps", "3"}},

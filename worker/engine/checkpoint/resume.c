@@ -354,9 +354,10 @@ static bool name_plugin(const struct zt_engine *e, const json_t *root, const cha
 }
 
 /* "n_layer 2, this one 3; ...": options of `prefix` in which the checkpoint's run, `was`,
- * and this one, `now`, differ. False: there is none. */
-static bool list_differences(const char *was, const char *now, const char *prefix,
-                             char *text, size_t cap)
+ * and this one, `now`, differ. From a share, as of dropout, no size follows. False: there is
+ * none. */
+static bool list_differences(const struct zt_run *run, const char *was, const char *now,
+                             const char *prefix, char *text, size_t cap)
 {
     const char *name = strrchr(prefix, '.') + 1;
     size_t skip = (size_t)(name - prefix), n = 0;
@@ -365,7 +366,8 @@ static bool list_differences(const char *was, const char *now, const char *prefi
         const char *colon = strstr(line, ": "), *mine;
         size_t len = strcspn(line, "\n"), head = colon ? (size_t)(colon + 2 - line) : 0;
 
-        if (strncmp(line, prefix, strlen(prefix)) != 0 || !head || head > len)
+        if (strncmp(line, prefix, strlen(prefix)) != 0 || !head || head > len ||
+            zt_run_is_share(run, line))
             continue;
         mine = find_line(now, line, head);
         if (!mine || (strcspn(mine, "\n") == len && strncmp(mine, line, len) == 0) ||
@@ -394,7 +396,7 @@ static void name_model(const struct zt_run *run, const char *was, const char *di
     if (!was || !fault || zt_run_config_text(run, &now, NULL))
         return;
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
-        if (!list_differences(was, now, rows[i].prefix, text, sizeof(text)))
+        if (!list_differences(run, was, now, rows[i].prefix, text, sizeof(text)))
             continue;
         zt_fault_set(fault, fault->code, "%s: the checkpoint's %s has %s", dir,
                      rows[i].of, text);

@@ -141,10 +141,10 @@ zt_err zt_checkpoint_without_steps(struct zt_engine *e, struct zt_fault *fault)
             (long long)e->first_step, (long long)e->total_steps,
             (long long)e->first_step);
     else if (e->first_step > 0 && e->first_step == e->total_steps && e->run->rank == 0)
-        zt_info("checkpoint",
-                "all %lld steps are made already: a larger --max_steps or "
-                "--num_train_epochs goes on",
-                (long long)e->total_steps);
+        zt_info("checkpoint", "all %lld steps are made already: a larger %s goes on",
+                (long long)e->total_steps,
+                e->run->max_steps > 0 ? "--max_steps"
+                                      : "--max_steps or --num_train_epochs");
     if (e->first_step < e->total_steps || strcmp(e->run->save_strategy, "no") == 0)
         return ZT_OK;
     rc = save_step(e, e->first_step, &refused, fault);
