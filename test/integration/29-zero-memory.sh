@@ -151,6 +151,40 @@ eval "set -- $advice"
 check "  which trains" test $? -eq 0
 head -n 3 "$tmp/tight"
 
+# Advice is followed to the letter: words as they are typed, JSON as keys of the config.
+little=(--n_layer 4 --n_head 4 --n_embd 128 --train_file "$tmp/corpus.txt" --max_steps 1 --tokenizer_name bytes --block_size 64)
+refused() { # RANKS MIB OPTION...: the advice
+    "$bin/zlaunch" --num_gpus "$1" "$bin/models/gpt2.so" "${little[@]}" --device_memory "$2MiB" "${@:3}" 2>&1 |
+        sed -n 's/^zlaunch: error: .* MiB; \(.*\) would fit, with .*/\1/p'
+}
+fits() { "$bin/zlaunch" --num_gpus "$1" "$bin/models/gpt2.so" "${little[@]}" --device_memory "$2MiB" "${@:3}" >"$tmp/fits" 2>&1; }
+advised() { # WHAT WORDS RANKS MIB OPTION...
+    local advice
+    advice=$(refused "${@:3}")
+    check "$1: $advice" grep -qF -- "$2" <<<"$advice"
+    [[ $advice != \"* ]] || return 0 # the caller has the JSON
+    eval "fits $(printf '%q ' "${@:3}") $advice"
+    check "  which trains" test $? -eq 0
+}
+one=(--per_device_train_batch_size 1) eight=(--per_device_train_batch_size 8)
+advised "shared weights are not at stage 3" "--share_node_weights false --zero_stage 3 " 2 6 "${one[@]}" --zero_stage 1 --share_node_weights
+advised "--activations has another word" "--activations recompute" 1 28 "${eight[@]}" --activations keep
+advised "weights of an evaluation go to the host" "--zero_stage 3 --offload_param_device cpu" 1 4 --do_eval \
+    --eval_file "$tmp/corpus.txt" --max_eval_samples 1 --per_device_eval_batch_size 1
+advised "inputs of blocks go to the host" "--activations host" 1 13 "${one[@]}" --n_layer 32 --n_embd 64 --n_positions 1024 --block_size 1024 \
+    --zero_stage 3 --offload_optimizer_device cpu --offload_param_device cpu
+host='"offload_optimizer": {"device": "cpu"' weights='"offload_param": {"device": "cpu"}'
+advised "the whole of it goes to the host" "$host, \"ratio\": 1}}" 1 10 "${one[@]}" \
+    --deepspeed "{\"zero_optimization\": {\"stage\": 1, $host, \"ratio\": 0.3}}}"
+check "  which trains" fits 1 10 "${one[@]}" --deepspeed "{\"zero_optimization\": {\"stage\": 1, $host, \"ratio\": 1}}}"
+advised "a second partition is not beside weights on the host" "$host}, $weights, \"zero_hpz_partition_size\": 1}" 2 12 "${one[@]}" \
+    --deepspeed '{"zero_optimization": {"stage": 3, "zero_hpz_partition_size": 2}}'
+check "  which trains" fits 2 12 "${one[@]}" --deepspeed "{\"zero_optimization\": {\"stage\": 3, $host}, $weights, \"zero_hpz_partition_size\": 1}}"
+advised "a batch that the JSON has is said as JSON" '}} "train_micro_batch_size_per_gpu": 2 --gradient_accumulation_steps 4' 1 9 \
+    --deepspeed '{"train_micro_batch_size_per_gpu": 8, "zero_optimization": {"stage": 1}}'
+check "  which trains" fits 1 9 --deepspeed "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 1, $host}}}" \
+    --gradient_accumulation_steps 4
+
 # The device is as large as each way to keep activations needs: --activations auto takes that way, with the
 # same numbers and as much memory as was planned.
 deep=(--n_layer 12 --n_embd 64 --block_size 128 --per_device_train_batch_size 4 --max_steps 2 --fingerprint_steps 1)

@@ -438,6 +438,13 @@ const char *zt_run_says(const struct zt_run *run, const char *const *names)
     return given ? given->where : NULL;
 }
 
+bool zt_run_json_says(const struct zt_run *run, const char *path)
+{
+    const struct zt_item *item = zt_config_find(run->config, path);
+
+    return item && !item->is_auto;
+}
+
 const char *zt_run_best_metric(const struct zt_run *run)
 {
     const char *name = run->metric_for_best_model;

@@ -182,6 +182,9 @@ const char *zt_run_note(const struct zt_run *run, int i);
  * messages call it: "--max_steps". NULL: none. Files are for many runs and do not count. */
 const char *zt_run_says(const struct zt_run *run, const char *const *names);
 
+/* Whether the JSON has a value for this key, and not "auto". */
+bool zt_run_json_says(const struct zt_run *run, const char *path);
+
 /* Whether it is a file of the run's data, by whatever name. */
 bool zt_run_reads(const struct zt_run *run, const char *file);
 

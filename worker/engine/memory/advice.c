@@ -24,7 +24,8 @@ enum {
     OFFLOAD = 32,
     PARAMS = 64, /* offloaded as well, at stage 3 */
     EVAL = 128,  /* rows of an evaluation alone */
-    LIVE = 256   /* no gathered block outlives the call that needs it */
+    LIVE = 256,  /* no gathered block outlives the call that needs it */
+    HOST = 512   /* inputs of recomputed blocks wait in host memory */
 };
 
 /* From what changes least to what changes most. */
@@ -42,33 +43,40 @@ static const int orders[] = {EVAL,
                              OFFLOAD | PARAMS,
                              OFFLOAD | PARAMS | RECOMPUTE,
                              OFFLOAD | PARAMS | RECOMPUTE | ROWS,
+                             OFFLOAD | PARAMS | HOST | RECOMPUTE | ROWS,
                              RANKS,
                              RANKS | RECOMPUTE | ROWS,
                              BLOCK | RANKS | STAGE | RECOMPUTE | ROWS,
                              BLOCK | OFFLOAD | PARAMS | RECOMPUTE | ROWS,
                              OFFLOAD | PARAMS | LIVE | RECOMPUTE | ROWS,
-                             BLOCK | OFFLOAD | PARAMS | LIVE | RECOMPUTE | ROWS};
+                             OFFLOAD | PARAMS | LIVE | HOST | RECOMPUTE | ROWS,
+                             BLOCK | OFFLOAD | PARAMS | LIVE | HOST | RECOMPUTE | ROWS};
 
 /* Moving state to the host helps where that memory is another, or counted apart. */
 static bool may_offload(const struct zt_memory_trial *t)
 {
-    return t->given->run->do_train &&
-           (zt_run_is_staged(t->given->run) || t->of->device_limit != SIZE_MAX);
+    return zt_run_is_staged(t->given->run) || t->of->device_limit != SIZE_MAX;
 }
 
-/* The optimizer's state on the host; at stage 0 it comes with stage 1. */
+/* The optimizer's state on the host; at stage 0 it comes with stage 1, or where accumulators of 16
+ * bit would be summed on the device there with stage 2. */
 static void offload(struct zt_memory_trial *t)
 {
+    if (!t->run.do_train)
+        return; /* there is none */
     t->run.zero.offload_optimizer.ratio = 1;
     if (t->run.zero.offload_optimizer.device == ZT_OFFLOAD_NONE)
         t->run.zero.offload_optimizer.device = ZT_OFFLOAD_CPU;
     if (t->run.zero.stage == 0)
         t->run.zero.stage = 1;
+    if (t->run.zero.stage == 1 && t->run.zero.grad_accum_dtype != ZT_F32)
+        t->run.zero.stage = 2;
 }
 
 static void offload_params(struct zt_memory_trial *t)
 {
     zt_memory_trial_set_stage(t, 3);
+    t->run.zero.hpz_partition_size = 1; /* a second partition is on the device */
     if (t->run.zero.offload_param.device == ZT_OFFLOAD_NONE)
         t->run.zero.offload_param.device = ZT_OFFLOAD_CPU;
 }
@@ -77,6 +85,11 @@ static void keep_nothing_gathered(struct zt_memory_trial *t)
 {
     t->run.zero.max_live_parameters = 0;
     t->run.zero.prefetch_bucket_size = 0;
+}
+
+static void keep_inputs_on_host(struct zt_memory_trial *t)
+{
+    t->run.gradient_checkpointing = t->run.cpu_checkpointing = t->run.do_train;
 }
 
 static void divide_eval_rows(struct zt_memory_trial *t, int64_t by)
@@ -90,7 +103,7 @@ static void divide_eval_rows(struct zt_memory_trial *t, int64_t by)
 static void change(struct zt_memory_trial *t, bool recompute, int stage, int64_t rows,
                    int ranks, int64_t block)
 {
-    t->run.gradient_checkpointing |= recompute;
+    t->run.gradient_checkpointing |= recompute && t->run.do_train;
     zt_memory_trial_set_stage(t, stage);
     t->run.micro_batch_size /= rows;
     divide_eval_rows(t, rows);
@@ -197,7 +210,7 @@ static bool fits_with(struct zt_memory_trial *t, int what)
 
     if (what == EVAL)
         return fits_with_eval_rows(t);
-    if ((what & OFFLOAD) && !may_offload(t))
+    if ((what & (OFFLOAD | PARAMS | HOST)) && !may_offload(t))
         return false;
     for (int b = 0; b < block.num; b++)
         for (int n = 0; n < ranks.num; n++)
@@ -212,6 +225,8 @@ static bool fits_with(struct zt_memory_trial *t, int what)
                         offload_params(t);
                     if (what & LIVE)
                         keep_nothing_gathered(t);
+                    if (what & HOST)
+                        keep_inputs_on_host(t);
                     if (zt_memory_trial_fits(t))
                         return true;
                 }
@@ -219,7 +234,8 @@ static bool fits_with(struct zt_memory_trial *t, int what)
 }
 
 /* From what changes most: what a fit may turn out not to need. */
-static const int parts[] = {BLOCK, RANKS, LIVE, PARAMS, OFFLOAD, STAGE, RECOMPUTE, ROWS};
+static const int parts[] = {BLOCK,   RANKS, LIVE,      HOST, PARAMS,
+                            OFFLOAD, STAGE, RECOMPUTE, ROWS};
 
 /* The same with no change that is not needed. */
 static bool fits_with_least(struct zt_memory_trial *t, int what)
@@ -263,18 +279,33 @@ static void say(struct words *w, const char *fmt, ...)
 #define LEAST_GATHERED                                                                   \
     "\"stage3_max_live_parameters\": 0, \"stage3_prefetch_bucket_size\": 0"
 
+/* What differs of offload_optimizer, in JSON. */
+static void say_optimizer(struct words *w, const struct zt_offload_optimizer *was,
+                          const struct zt_offload_optimizer *now)
+{
+    say(w, ", \"offload_optimizer\": {\"device\": \"%s\"",
+        now->device == ZT_OFFLOAD_NVME ? "nvme" : "cpu");
+    if (now->ratio != was->ratio)
+        say(w, ", \"ratio\": %g", now->ratio);
+    say(w, "}");
+}
+
 /* What differs of "zero_optimization", in the JSON of a run that has such a config, else as
  * options. */
 static void say_zero(struct words *w, const struct zt_run *was, const struct zt_run *run)
 {
-    bool optimizer =
-        run->zero.offload_optimizer.device != was->zero.offload_optimizer.device;
+    const struct zt_offload_optimizer *o = &run->zero.offload_optimizer,
+                                      *before = &was->zero.offload_optimizer;
+    bool optimizer = o->device != before->device || o->ratio != before->ratio;
     bool params = run->zero.offload_param.device != was->zero.offload_param.device;
     bool live = run->zero.max_live_parameters != was->zero.max_live_parameters ||
                 run->zero.prefetch_bucket_size != was->zero.prefetch_bucket_size;
+    bool group = run->zero.hpz_partition_size != was->zero.hpz_partition_size;
 
     if (run->zero.stage == was->zero.stage && !optimizer && !params && !live)
         return;
+    if (run->zero.share_node_weights != was->zero.share_node_weights)
+        say(w, "--share_node_weights false ");
     if (!was->has_json) {
         say(w, "--zero_stage %d ", run->zero.stage);
         if (optimizer)
@@ -287,12 +318,42 @@ static void say_zero(struct words *w, const struct zt_run *was, const struct zt_
     }
     say(w, "\"zero_optimization\": {\"stage\": %d", run->zero.stage);
     if (optimizer)
-        say(w, ", \"offload_optimizer\": {\"device\": \"cpu\"}");
+        say_optimizer(w, before, o);
     if (params)
         say(w, ", \"offload_param\": {\"device\": \"cpu\"}");
+    if (group)
+        say(w, ", \"zero_hpz_partition_size\": 1");
     if (live)
         say(w, ", " LEAST_GATHERED);
     say(w, "} ");
+}
+
+/* By --activations where that says how it was. */
+static void say_activations(struct words *w, const struct zt_run *was,
+                            const struct zt_run *run)
+{
+    bool host = run->cpu_checkpointing && !was->cpu_checkpointing;
+    bool recompute = run->gradient_checkpointing && !was->gradient_checkpointing;
+
+    if (was->activations && (host || recompute))
+        say(w, "--activations %s ", host ? "host" : "recompute");
+    else if (host && !was->has_json)
+        say(w, "--activations host %s",
+            recompute ? "" : "in place of --gradient_checkpointing ");
+    else if (host)
+        say(w, "\"activation_checkpointing\": {\"cpu_checkpointing\": true} ");
+    if (!was->activations && recompute && (!host || was->has_json))
+        say(w, "--gradient_checkpointing ");
+}
+
+/* A size of the batch, where the JSON has it as a number there. */
+static void say_batch(struct words *w, const struct zt_run *run, const char *key,
+                      const char *option, int64_t value)
+{
+    bool in_json = zt_run_json_says(run, key);
+
+    say(w, in_json ? "\"%s\": %lld " : "--%s %lld ", in_json ? key : option,
+        (long long)value);
 }
 
 /* What is to be typed for the run of the trial. */
@@ -303,12 +364,13 @@ static void say_changes(struct words *w, const struct zt_memory_trial *t)
     if (run->world != was->world)
         say(w, "--num_gpus %d ", run->world);
     say_zero(w, was, run);
-    if (run->gradient_checkpointing != was->gradient_checkpointing)
-        say(w, "--gradient_checkpointing ");
+    say_activations(w, was, run);
     if (run->do_train && run->micro_batch_size != was->micro_batch_size)
-        say(w, "--per_device_train_batch_size %lld ", (long long)run->micro_batch_size);
+        say_batch(w, was, "train_micro_batch_size_per_gpu", "per_device_train_batch_size",
+                  run->micro_batch_size);
     if (run->do_train && run->grad_accum_steps != was->grad_accum_steps)
-        say(w, "--gradient_accumulation_steps %lld ", (long long)run->grad_accum_steps);
+        say_batch(w, was, "gradient_accumulation_steps", "gradient_accumulation_steps",
+                  run->grad_accum_steps);
     if (run->do_eval &&
         run->per_device_eval_batch_size != was->per_device_eval_batch_size)
         say(w, "--per_device_eval_batch_size %lld ",

@@ -278,7 +278,7 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
 {
     const struct zt_run *run = in->run;
     const struct zt_state_bytes s = zt_memory_plan_by_kind(plan);
-    char what[320], limit[480], advice[320], cache[48] = "";
+    char what[320], limit[480], advice[640], cache[48] = "";
 
     if (zt_memory_plan_fits(plan) || is_left_to_first(plan, run))
         return ZT_OK;
