@@ -334,7 +334,7 @@ static bool is_switched_off(const struct zt_item *i)
 {
     const struct zt_jnode *enabled = zt_jnode_get(i->value, "enabled");
 
-    return i->value->type == ZT_JSON_BOOL || !i->value->first ||
+    return i->value->type == ZT_JSON_BOOL ||
            (enabled && enabled->type == ZT_JSON_BOOL && !enabled->boolean);
 }
 

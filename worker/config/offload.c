@@ -74,6 +74,10 @@ static const char *const *resolve_paths(struct zt_config *c, const char *section
     const struct zt_item *item = zt_config_find(c, path);
     bool given = item && !item->is_auto && item->value->type != ZT_JSON_NULL;
 
+    if (given && device != ZT_OFFLOAD_NVME)
+        zt_problems_note(
+            &c->report, "%s: \"%s\" has no effect: \"device\" beside it is %s, not nvme",
+            item->where, item->path, device == ZT_OFFLOAD_CPU ? "cpu" : "none");
     if (given)
         zt_config_set(c, path, item->value, item->where);
     else if (device == ZT_OFFLOAD_NVME)

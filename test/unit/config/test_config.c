@@ -268,6 +268,12 @@ static void test_config_switches_refuse_what_details_do_not(void **state)
     zt_config_release(&config);
     assert_int_equal(read_config("{\"datastates_ckpt\": false}"), 0);
     zt_config_release(&config);
+    /* DeepSpeed takes its defaults then */
+    assert_int_equal(read_config("{\"zero_optimization\": {\"zenflow\": {}}}"), 1);
+    assert_non_null(strstr(problem(), "zero_optimization.zenflow"));
+    zt_config_release(&config);
+    assert_int_equal(read_config("{\"zero_optimization\": {\"zenflow\": null}}"), 0);
+    zt_config_release(&config);
 }
 
 /* ---- what DeepSpeed's reader takes ---- */

@@ -228,6 +228,11 @@ static void test_run_offload_in_its_spellings(void **state)
         try_it(4, "{\"zero_optimization\": {\"stage\": 2, \"zero_hpz_partition_size\":"
                   " 2, \"offload_param\": {\"device\": \"nvme\"}}}"),
         ZT_E_CONFIG, "offload_param needs ZeRO stage 3", "offload_param.nvme_path, a");
+    r = accepted(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+                           " {\"device\": \"cpu\", \"nvme_path\": \"/a\"}}}"));
+    assert_non_null(strstr(zt_run_note(r, 0), "\"device\" beside it is cpu, not nvme"));
+    assert_null(zt_run_note(r, 1));
+    zt_run_close(r);
     refused(try_it(1, "{\"aio\": {\"use_gds\": true}}"), ZT_E_CONFIG, "aio.use_gds",
             "cuFile");
     refused(try_it(1, NULL, "--device_memory=3x"), ZT_E_USAGE, "--device_memory", "2GiB");

@@ -57,7 +57,7 @@ typedef enum zt_key_status {
 #define ZT_KEY_AUTO     0x01u /* "auto" has a meaning */
 #define ZT_KEY_NULL     0x02u /* null is accepted and means: not set */
 #define ZT_KEY_STRICT   0x04u /* a section in which "auto" means: drop this key */
-#define ZT_KEY_PRESENCE 0x08u /* a section that is on when it is there and has content */
+#define ZT_KEY_PRESENCE 0x08u /* a section that is on when it is there */
 /* LATER, NEVER: of no effect alone; its feature's switch is refused, so that this one is
  * only checked and noted. */
 #define ZT_KEY_DETAIL   0x10u
