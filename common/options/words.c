@@ -33,6 +33,15 @@ static bool is_option(const char *word)
     return word[0] == '-' && word[1] && !zt_parse_double(word, &d);
 }
 
+/* Is the word at argv[i] the plugin that ends our options? Then it is the value of none that
+ * is no text. */
+static bool is_target(const struct word_reader *r, int i)
+{
+    size_t n = r->has_rest && i < r->argc ? strlen(r->argv[i]) : 0;
+
+    return n > 3 && !strcmp(r->argv[i] + n - 3, ".so") && !strchr(r->argv[i], '=');
+}
+
 /* ---- the value of an option ---- */
 
 /* An option as it stands in the words, and those that are its value. */
@@ -64,7 +73,8 @@ static struct option_words take_words(struct word_reader *r, zt_option_kind kind
             word ? (const char *const *)&r->argv[first] : (const char *const *)yes, 1};
     }
     while (first + n < r->argc && !is_option(r->argv[first + n]) &&
-           (kind == ZT_OPT_LIST || n < 1))
+           (kind == ZT_OPT_LIST || n < 1) &&
+           (kind == ZT_OPT_STRING || !is_target(r, first + n)))
         n++;
     if (!n && kind == ZT_OPT_STRING && first < r->argc &&
         strncmp(r->argv[first], "--", 2) != 0)
@@ -302,7 +312,7 @@ static void unknown_option(struct word_reader *r, const char *word, size_t n)
                         s.word);
     /* its value, if it has one, is no second problem */
     if (!memchr(word, '=', strlen(word)) && r->at + 1 < r->argc &&
-        !is_option(r->argv[r->at + 1]))
+        !is_option(r->argv[r->at + 1]) && !is_target(r, r->at + 1))
         r->at++;
 }
 

@@ -68,6 +68,11 @@ check "missing hostfile: 66" code_is 66
 launch --num_gpsu 2 x.so
 check "unknown option: 2" code_is 2
 check "unknown option: a suggestion" err_has "did you mean --num_gpus?"
+for option in --quite --num_gpus; do
+    launch $option gpt2.so --max_steps 3 --n_layer 1
+    check "$option without a value leaves the plugin what it is: 2" code_is 2
+    check "  and what stands behind the plugin is no problem" test "$(grep -c 'zlaunch: error:' "$tmp/err")" = 1
+done
 launch --num-gpus=2 --log-format=text -- true
 check "'-' and '=' spellings work" code_is 0
 launch --num_gpus 0 --log_format yaml --grace -1 -- true
