@@ -267,7 +267,8 @@ bool zt_config_convert(struct zt_config *c, struct zt_item *item, bool strict)
         return false;
     }
     if (item->value->type == ZT_JSON_STRING && !strcmp(item->value->text, "auto") &&
-        k->type != ZT_KEY_STRING && k->type != ZT_KEY_ANY && k->type != ZT_KEY_OBJECT &&
+        k->type != ZT_KEY_STRING && k->type != ZT_KEY_OBJECT &&
+        (k->type != ZT_KEY_ANY || k->flags & ZT_KEY_AUTO) &&
         !zt_is_one_of(k->choices, "auto", false))
         return convert_auto(c, item, strict);
     switch (k->type) {

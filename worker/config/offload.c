@@ -56,14 +56,15 @@ static const char *const *read_paths(struct zt_config *c, const struct zt_item *
     paths = zt_text_arena_alloc(&c->arena, ((size_t)n + 1) * sizeof(*paths));
     for (; paths && k < n; k++, e = e->next) {
         paths[k] = e->type == ZT_JSON_STRING ? e->text : "";
-        if (!*paths[k] || n > ZT_MAX_NVME_PATHS) {
-            zt_problems_add(&c->report, ZT_E_CONFIG,
-                            "%s: \"%s\" must be a folder, or an array of at most %d",
-                            item->where, item->path, ZT_MAX_NVME_PATHS);
-            return NULL;
-        }
+        if (!*paths[k])
+            n = 0;
     }
-    return n ? paths : NULL;
+    if (n >= 1 && n <= ZT_MAX_NVME_PATHS)
+        return paths;
+    zt_problems_add(&c->report, ZT_E_CONFIG,
+                    "%s: \"%s\" must be a folder, or an array of 1 to %d", item->where,
+                    item->path, ZT_MAX_NVME_PATHS);
+    return NULL;
 }
 
 /* The folders of a section, where it has any. */

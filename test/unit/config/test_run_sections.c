@@ -218,6 +218,18 @@ static void test_run_offload_in_its_spellings(void **state)
     refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
                       " {\"device\": \"nvme\", \"nvme_path\": [7]}}}"),
             ZT_E_CONFIG, "offload_optimizer.nvme_path", "must be a folder");
+    refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+                      " {\"device\": \"nvme\", \"nvme_path\": []}}}"),
+            ZT_E_CONFIG, "offload_optimizer.nvme_path", "must be a folder");
+    refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+                      " {\"device\": \"nvme\", \"nvme_path\": \"auto\"}}}"),
+            ZT_E_CONFIG, "say where, with ", "offload_optimizer.nvme_path, a folder");
+    r = accepted(try_it(1,
+                        "{\"zero_optimization\": {\"stage\": 2, \"offload_optimizer\":"
+                        " {\"device\": \"nvme\", \"nvme_path\": \"auto\"}}}",
+                        "--offload_optimizer_nvme_path=/a"));
+    assert_string_equal(r->zero.offload_optimizer.nvme_paths[0], "/a");
+    zt_run_close(r);
     r = accepted(
         try_it(1, "{\"zero_optimization\": {\"stage\": 3, \"cpu_offload_params\": true,"
                   " \"offload_param\": {\"buffer_size\": 5000}}}"));
