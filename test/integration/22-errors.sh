@@ -249,6 +249,22 @@ narrow --deepspeed "$tmp/first.json"
 check "its config fits" test $? -eq 0
 check "and takes what was said" grep -q "on the device  *$device MiB" "$tmp/o"
 check "as the one that was given" grep -q "^\* .* $device " "$tmp/o"
+# rows that no power of two divides are divided, too; the run that was given fits and is shown
+threes() { "$bin/zlaunch" --dry_run "$g" "${t[@]}" --per_device_train_batch_size 1 --gradient_accumulation_steps 9 "$@" >"$tmp/o" 2>&1; }
+threes --device_memory 1GiB
+device=$(awk '/ no  *9 x 1 / { print $(NF - 2) }' "$tmp/o")
+threes --device_memory "$(awk -v d="$device" 'BEGIN { print d - 0.05 }')MiB"
+check "nine rows that do not fit are three times three" grep -q " no  *3 x 3  .*[0-9]$" "$tmp/o"
+# keys of the first take the place of the run's own, and say so where state is not offloaded any more
+echo '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}, "offload_param": {"device": "cpu"}},
+    "activation_checkpointing": {"cpu_checkpointing": true}}' >"$tmp/offloaded.json"
+"$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" --deepspeed "$tmp/offloaded.json" --rates "$tmp/given.json" >"$tmp/o" 2>&1
+none='{"device":"none"' first=$(sed -n '/^{$/,/^}$/p' "$tmp/o" | tr -d ' \n')
+for key in "\"offload_optimizer\":$none" "\"offload_param\":$none" '"cpu_checkpointing":false'; do
+    check "  $key" grep -qF "$key" <<<"$first"
+done
+"$bin/zlaunch" --dry_run "$g" "${t[@]}" --gradient_checkpointing --rates "$tmp/given.json" >"$tmp/o" 2>&1
+check "what is typed and would win over them is said" grep -q "for the config, without --gradient_checkpointing:$" "$tmp/o"
 echo '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "'"$tmp"'"}}}' >"$tmp/nvme.json"
 "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" --deepspeed "$tmp/nvme.json" >"$tmp/o" 2>&1
 in_files() { grep -oF "\"device\":\"nvme\"${1:-}" "$tmp/o" | wc -l; }

@@ -442,7 +442,7 @@ bool zt_run_json_says(const struct zt_run *run, const char *path)
 {
     const struct zt_item *item = zt_config_find(run->config, path);
 
-    return item && !item->is_auto;
+    return item && !item->is_auto && item->value->type != ZT_JSON_NULL;
 }
 
 const char *zt_run_best_metric(const struct zt_run *run)

@@ -115,40 +115,9 @@ static void change(struct zt_memory_trial *t, bool recompute, int stage, int64_t
     t->in.block_size /= block;
 }
 
-/* Values to try of one thing, 1 being as it is; at least one. */
-struct ladder {
-    int64_t rung[96];
-    int num;
-};
-
-/* Above so many, each is at least twice the one before: there are fewer than 64 of those. */
-#define CLOSE_RUNGS 32
-
-static void add_rung(struct ladder *l, int64_t by)
+static struct zt_memory_ladder powers_of_two(int64_t most)
 {
-    if (l->num < CLOSE_RUNGS || by / 2 >= l->rung[l->num - 1])
-        l->rung[l->num++] = by;
-}
-
-/* Divisors of n, the smallest first: rows of the micro-batch are divided by them. They come
- * in pairs, one of which is no larger than the root of n. */
-static struct ladder divisors(int64_t n)
-{
-    struct ladder l = {.num = 0};
-    int64_t by = 2;
-
-    for (; by <= n / by; by++)
-        if (n % by == 0)
-            add_rung(&l, by);
-    for (by--; by > 0; by--)
-        if (n % by == 0 && n / by > by)
-            add_rung(&l, n / by);
-    return l;
-}
-
-static struct ladder powers_of_two(int64_t most)
-{
-    struct ladder l = {.num = 0};
+    struct zt_memory_ladder l = {.num = 0};
 
     for (int64_t by = 2; by <= most; by *= 2)
         l.rung[l.num++] = by;
@@ -156,19 +125,20 @@ static struct ladder powers_of_two(int64_t most)
 }
 
 /* Fewer ranks leave more for each where they share what there is. */
-static struct ladder fewer_ranks(const struct zt_memory_trial *t)
+static struct zt_memory_ladder fewer_ranks(const struct zt_memory_trial *t)
 {
     const struct zt_run *run = t->given->run;
     bool shared = t->of->sharers > 1 && run->world == run->local_world;
 
-    return shared && run->zero.hpz_partition_size <= 1 ? divisors(run->world)
-                                                       : (struct ladder){.num = 0};
+    return shared && run->zero.hpz_partition_size <= 1
+               ? zt_memory_divisors(run->world)
+               : (struct zt_memory_ladder){.num = 0};
 }
 
-static struct ladder stages(const struct zt_memory_trial *t)
+static struct zt_memory_ladder stages(const struct zt_memory_trial *t)
 {
     const struct zt_run *run = t->given->run;
-    struct ladder l = {.num = 0};
+    struct zt_memory_ladder l = {.num = 0};
 
     for (int s = run->zero.stage + 1; run->world > 1 && s <= 3; s++)
         l.rung[l.num++] = s;
@@ -176,17 +146,18 @@ static struct ladder stages(const struct zt_memory_trial *t)
 }
 
 /* The ladder of a thing that may change, else the one rung that it stands on. */
-static struct ladder from(int64_t as_it_is, bool may_change, struct ladder l)
+static struct zt_memory_ladder from(int64_t as_it_is, bool may_change,
+                                    struct zt_memory_ladder l)
 {
     if (!may_change || !l.num)
-        l = (struct ladder){.rung = {as_it_is}, .num = 1};
+        l = (struct zt_memory_ladder){.rung = {as_it_is}, .num = 1};
     return l;
 }
 
 static bool fits_with_eval_rows(struct zt_memory_trial *t)
 {
     const struct zt_run *run = t->given->run;
-    struct ladder rows =
+    struct zt_memory_ladder rows =
         powers_of_two(run->do_eval ? run->per_device_eval_batch_size : 1);
 
     for (int r = 0; r < rows.num; r++) {
@@ -203,10 +174,11 @@ static bool fits_with(struct zt_memory_trial *t, int what)
 {
     const struct zt_run *run = t->given->run;
     int64_t eighth = t->given->block_size < 8 ? t->given->block_size : 8;
-    struct ladder stage = from(run->zero.stage, what & STAGE, stages(t)),
-                  rows = from(1, what & ROWS, divisors(run->micro_batch_size)),
-                  ranks = from(1, what & RANKS, fewer_ranks(t)),
-                  block = from(1, what & BLOCK, powers_of_two(eighth));
+    struct zt_memory_ladder stage = from(run->zero.stage, what & STAGE, stages(t)),
+                            rows = from(1, what & ROWS,
+                                        zt_memory_divisors(run->micro_batch_size)),
+                            ranks = from(1, what & RANKS, fewer_ranks(t)),
+                            block = from(1, what & BLOCK, powers_of_two(eighth));
 
     if (what == EVAL)
         return fits_with_eval_rows(t);

@@ -47,6 +47,8 @@ static bool is_one(const struct zt_memory_trial *t)
         return false;
     if (optimizer && z->stage == 0)
         return false;
+    if (optimizer && z->stage == 1 && t->run.world > 1 && z->grad_accum_dtype != ZT_F32)
+        return false; /* accumulators that are summed where they are */
     if (t->run.world > 1)
         return true;
     /* one rank: stages divide nothing, and are what offload asks for */
@@ -83,21 +85,26 @@ static struct zt_memory_alternative row_of(const struct zt_memory_trial *t, bool
     };
 }
 
-/* The largest micro-batch that fits, halving from all rows of a step; else the smallest. */
+/* All rows of a step in so many micro-batches. */
+static bool fits_divided(struct zt_memory_trial *t, const struct zt_run *from,
+                         int64_t rows, int64_t by)
+{
+    t->run = *from;
+    t->run.micro_batch_size = rows / by;
+    t->run.grad_accum_steps = by;
+    return zt_memory_trial_fits(t);
+}
+
+/* The largest micro-batch that fits, from all rows of a step down; else the smallest. */
 static void try_rows(struct zt_memory_trial *t, struct zt_memory_alternatives *out)
 {
     const struct zt_run from = t->run;
-    int64_t rows = from.micro_batch_size * from.grad_accum_steps, micro = rows;
-    bool fits;
+    int64_t rows = from.micro_batch_size * from.grad_accum_steps;
+    struct zt_memory_ladder by = zt_memory_divisors(rows);
+    bool fits = fits_divided(t, &from, rows, 1);
 
-    for (;; micro /= 2) {
-        t->run = from;
-        t->run.micro_batch_size = micro;
-        t->run.grad_accum_steps = rows / micro;
-        fits = zt_memory_trial_fits(t);
-        if (fits || micro % 2)
-            break;
-    }
+    for (int i = 0; !fits && i < by.num; i++)
+        fits = fits_divided(t, &from, rows, by.rung[i]);
     out->row[out->num++] = row_of(t, fits);
 }
 
@@ -185,7 +192,8 @@ void zt_memory_alternatives_time(struct zt_memory_alternatives *a,
 
 static json_t *offload_json(zt_offload_device device, const char *const *paths)
 {
-    json_t *o = json_pack("{ss}", "device", places[device]), *list = json_array();
+    json_t *o = json_pack("{ss}", "device", device ? places[device] : "none"),
+           *list = json_array();
 
     for (; device == ZT_OFFLOAD_NVME && *paths; paths++)
         json_array_append_new(list, json_string(*paths));
@@ -196,7 +204,7 @@ static json_t *offload_json(zt_offload_device device, const char *const *paths)
     return o;
 }
 
-/* With the pipelines that its time counts on. */
+/* With the pipelines that its time counts on, and the ratio where the config has one. */
 static json_t *optimizer_json(const struct zt_memory_alternative *r,
                               const struct zt_zero_options *z)
 {
@@ -207,32 +215,57 @@ static json_t *optimizer_json(const struct zt_memory_alternative *r,
         json_object_set_new(o, "pipeline_read", json_true());
     if (r->optimizer == ZT_OFFLOAD_NVME && was->pipeline_write)
         json_object_set_new(o, "pipeline_write", json_true());
+    if (r->optimizer && was->ratio != 1)
+        json_object_set_new(o, "ratio",
+                            json_real(r->optimizer == was->device ? was->ratio : 1));
     return o;
 }
 
-/* The keys of a config that make a run this one. */
-static json_t *config_json(const struct zt_memory_alternatives *a,
-                           const struct zt_memory_alternative *r)
+static json_t *zero_json(const struct zt_memory_alternatives *a,
+                         const struct zt_memory_alternative *r)
 {
     const struct zt_zero_options *z = &a->run->zero;
-    json_t *zero = json_pack("{si}", "stage", r->stage), *all;
+    json_t *zero = json_pack("{si}", "stage", r->stage);
 
     if (r->stage < 3 && a->run->world > 1 && z->overlap_comm)
         json_object_set_new(zero, "overlap_comm", json_true()); /* no default there */
-    if (r->optimizer)
+    if (r->optimizer || z->offload_optimizer.device)
         json_object_set_new(zero, "offload_optimizer", optimizer_json(r, z));
-    if (r->weights)
+    if (r->weights || z->offload_param.device)
         json_object_set_new(zero, "offload_param",
                             offload_json(r->weights, z->offload_param.nvme_paths));
-    all = json_pack("{sI sI so s{sb}}", "train_micro_batch_size_per_gpu",
-                    (json_int_t)r->micro_batch, "gradient_accumulation_steps",
-                    (json_int_t)r->accumulation, "zero_optimization", zero, "zlaunch",
-                    "gradient_checkpointing", (int)r->recompute);
+    if (r->stage < 3 && z->hpz_partition_size > 1)
+        json_object_set_new(zero, "zero_hpz_partition_size", json_integer(1));
+    return zero;
+}
 
-    if (r->host_inputs)
+/* The keys that make the config of the run, or an empty one, that of this one. */
+static json_t *config_json(const struct zt_memory_alternatives *a,
+                           const struct zt_memory_alternative *r)
+{
+    json_t *own = json_pack("{sb}", "gradient_checkpointing", (int)r->recompute), *all;
+
+    if (a->run->zero.share_node_weights && r->stage % 3 == 0)
+        json_object_set_new(own, "share_node_weights", json_false());
+    all = json_pack("{sI sI so so}", "train_micro_batch_size_per_gpu",
+                    (json_int_t)r->micro_batch, "gradient_accumulation_steps",
+                    (json_int_t)r->accumulation, "zero_optimization", zero_json(a, r),
+                    "zlaunch", own);
+    if (r->host_inputs || a->run->cpu_checkpointing)
         json_object_set_new(all, "activation_checkpointing",
-                            json_pack("{sb}", "cpu_checkpointing", 1));
+                            json_pack("{sb}", "cpu_checkpointing", (int)r->host_inputs));
     return all;
+}
+
+/* What is typed and says something else than the config of a row; NULL: nothing that would not be
+ * refused with the key's name. */
+static const char *to_be_dropped(const struct zt_memory_alternatives *a,
+                                 const struct zt_memory_alternative *r)
+{
+    const char *const names[] = {"activations",
+                                 r->recompute ? NULL : "gradient_checkpointing", NULL};
+
+    return zt_run_says(a->run, names);
 }
 
 static void print_row(const struct zt_memory_alternative *r, FILE *out)
@@ -253,6 +286,7 @@ static void print_row(const struct zt_memory_alternative *r, FILE *out)
 
 void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *out)
 {
+    const char *typed;
     json_t *config;
     char *text;
 
@@ -271,7 +305,9 @@ void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *
     if (!a->num || !a->row[0].fits)
         return;
     config = config_json(a, &a->row[0]);
-    fputs("\nthe first of them, for the config:\n", out);
+    typed = to_be_dropped(a, &a->row[0]);
+    fprintf(out, "\nthe first of them, for the config%s%s:\n", typed ? ", without " : "",
+            typed ? typed : "");
     text = zt_json_file_text(config);
     fprintf(out, "%s\n", text ? text : "");
     free(text);

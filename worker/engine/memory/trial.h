@@ -24,8 +24,8 @@ struct zt_memory_trial {
 
 void zt_memory_trial_begin(struct zt_memory_trial *t);
 
-/* Whether a run of this stage overlaps: as it was given, and where that is no stage 3 as stage 3
- * does by default. */
+/* Whether a run of this stage overlaps: as it was given, and where that is no stage 3 and nobody
+ * has said so as stage 3 does by default. */
 bool zt_memory_trial_overlaps(const struct zt_run *given, int stage);
 
 /* A stage and what follows from it. */
@@ -36,5 +36,14 @@ bool zt_memory_trial_fits(struct zt_memory_trial *t);
 
 /* The model is laid out for the run as it was given. */
 void zt_memory_trial_end(struct zt_memory_trial *t);
+
+/* Values to try of one thing, 1 being as it is; at least one. */
+struct zt_memory_ladder {
+    int64_t rung[96];
+    int num;
+};
+
+/* Divisors of n, the smallest first, without 1: rows of a micro-batch are divided by them. */
+struct zt_memory_ladder zt_memory_divisors(int64_t n);
 
 #endif
