@@ -206,17 +206,16 @@ static void check_adapters(struct zt_config *c, const struct zt_run *run)
 /* "$OUT" of a shell variable that is not set. */
 static void check_empty_names(struct zt_config *c)
 {
-    static const char *const names[] = {"output_dir", "model_name_or_path",
-                                        "tokenizer_name", "resume_from_checkpoint"};
+    for (const struct zt_option *o = zt_args_table(c->args); o->name; o++) {
+        const struct zt_value *v = zt_option_given(c, o->name);
+        bool is_path = o->kind == ZT_OPT_STRING && o->flags & ZT_OPTION_PATH;
 
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        const struct zt_value *v = zt_option_given(c, names[i]);
-
-        if (v && v->text && !*v->text)
+        /* that of --deepspeed is told where it is read */
+        if (is_path && v && v->text && !*v->text && strcmp(o->name, "deepspeed") != 0)
             zt_problems_add(&c->report, zt_value_error(v),
                             "%s: it is empty, as a variable that is not set is; name a "
-                            "folder, or leave it out",
-                            v->where);
+                            "%s, or leave it out",
+                            v->where, strcmp(o->value, "FILE") ? "folder" : "file");
     }
 }
 
