@@ -243,7 +243,7 @@ ZT_API zt_tensor *zt_cast(zt_step *s, zt_tensor *x, zt_dtype dtype);
 /*
  * Zero with probability p, else times 1/(1-p), while training. Philox, keyed by (seed,
  * step, block, call, element of the global batch): the same whatever the rank layout. x's
- * first axis is the batch.
+ * first axis is the batch, B; another is an error.
  */
 ZT_API zt_tensor *zt_dropout(zt_step *s, zt_tensor *x, float p);
 /* The same of an x that all rows of the global batch share, such as a table: every rank and
@@ -265,8 +265,9 @@ ZT_API zt_tensor *zt_concat(zt_step *s, int axis, zt_tensor **xs, int count); /*
 /*
  * Sum over rows of -log softmax(logits)[target], targets of ZT_IGNORE_TARGET left out. With
  * --label_smoothing_factor E a row's loss is 1 - E of that and E of the mean over all V.
- * logits (..., V), targets (...) i32 -> scalar fp32. The sum is in row order. Backward
- * writes the gradient over the logits when nothing else uses them.
+ * logits (..., V), targets (...) i32, or one of them as a list, (N, V) or (N) -> scalar fp32.
+ * The sum is in row order. Backward writes the gradient over the logits when nothing else
+ * uses them.
  */
 ZT_API zt_tensor *zt_cross_entropy(zt_step *s, zt_tensor *logits, zt_tensor *targets);
 /* Sum of (x - y)^2 -> scalar fp32. */

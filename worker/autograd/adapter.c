@@ -77,8 +77,12 @@ static void add_pair(struct zt_model *m, struct zt_param *w,
 zt_err zt_model_adapt(struct zt_model *m, struct zt_param *const *weights, int num,
                       const struct zt_adapter_spec *spec, struct zt_fault *fault)
 {
+    bool declared = m->priv->declared;
+
+    m->priv->declared = false;
     for (int i = 0; i < num && !zt_model_status(m); i++)
         add_pair(m, weights[i], spec);
+    m->priv->declared = declared;
     return zt_model_status(m) ? zt_fault_set(fault, m->priv->fault.code, "adapters: %s",
                                              m->priv->fault.text)
                               : ZT_OK;

@@ -111,7 +111,7 @@ void zt_model_field(zt_model *m, const struct zt_field *field)
     struct zt_field f;
     const char *why;
 
-    if (zt_model_status(m))
+    if (!zt_model_may_declare(m, "field"))
         return;
     if (!zt_abi_take(&f, sizeof(f), field, bytes,
                      ZT_ABI_THROUGH(struct zt_field, shape))) {

@@ -88,9 +88,16 @@ static void *grow(zt_model *m, void *list, int count)
 
 /* ---- declarations ---- */
 
+bool zt_model_may_declare(struct zt_model *m, const char *what)
+{
+    if (m->priv->declared)
+        fail(m, "a %s is declared behind build(), which makes all of the model", what);
+    return !m->priv->fault.code;
+}
+
 static bool good_name(zt_model *m, const char *what, const char *name)
 {
-    if (m->priv->fault.code)
+    if (!zt_model_may_declare(m, what))
         return false;
     if (!name || !*name) {
         fail(m, "a %s without a name", what);
@@ -228,11 +235,17 @@ void zt_block_share(zt_block *block, zt_param *param)
 {
     void *list;
 
+    if (block && !param)
+        fail(block->model, "block %s: zt_block_share() of no parameter", block->name);
+    else if (!block && param)
+        fail(param->block->model, "zt_block_share() of %s with no block", param->name);
     if (!block || !param || block->model->priv->fault.code || param->block == block)
         return;
     for (int i = 0; i < block->num_shared; i++)
         if (block->shared[i] == param)
             return;
+    if (!zt_model_may_declare(block->model, "shared parameter"))
+        return;
     list = grow(block->model, block->shared, block->num_shared);
     if (!list)
         return;
@@ -264,8 +277,15 @@ static void move_param(struct zt_param *p, int to)
 void zt_block_adjoin(zt_param *const *params, int num)
 {
     for (int i = 1; i < num; i++) {
-        if (!params[0] || !params[i])
+        if (!params[0])
             return; /* the model has failed */
+        if (!params[i]) {
+            fail(params[0]->block->model, "zt_block_adjoin() of %s and no parameter",
+                 params[0]->name);
+            return;
+        }
+        if (!zt_model_may_declare(params[0]->block->model, "place of a parameter"))
+            return;
         if (params[i]->block != params[0]->block) {
             fail(params[0]->block->model, "%s and %s are of two blocks", params[0]->name,
                  params[i]->name);
@@ -276,19 +296,29 @@ void zt_block_adjoin(zt_param *const *params, int num)
     }
 }
 
+/* What others ask of the model: `what` of the setter's name. */
+static void set_number(zt_model *m, const char *what, int64_t value, int64_t *to)
+{
+    if (!zt_model_may_declare(m, what))
+        return;
+    if (value < 0)
+        fail(m, "zt_model_set_%s(): %lld is below 0", what, (long long)value);
+    *to = value;
+}
+
 void zt_model_set_hidden_size(zt_model *m, int64_t hidden)
 {
-    m->hidden_size = hidden;
+    set_number(m, "hidden_size", hidden, &m->hidden_size);
 }
 
 void zt_model_set_max_tokens(zt_model *m, int64_t tokens)
 {
-    m->max_tokens = tokens;
+    set_number(m, "max_tokens", tokens, &m->max_tokens);
 }
 
 void zt_model_set_vocab(zt_model *m, int64_t vocab)
 {
-    m->vocab = vocab;
+    set_number(m, "vocab", vocab, &m->vocab);
 }
 
 int64_t zt_model_data_vocab(const zt_model *m)
@@ -363,9 +393,12 @@ zt_err zt_model_check_options(const struct zt_model *m, struct zt_fault *fault)
 {
     const char *misuse = m->priv->cfg.args ? zt_args_misuse(m->priv->cfg.args) : NULL;
 
-    if (!misuse)
-        return ZT_OK;
-    return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: %s", m->plugin->name, misuse);
+    if (misuse)
+        return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: %s", m->plugin->name, misuse);
+    if (m->priv->declared && m->priv->fault.code)
+        return zt_fault_set(fault, m->priv->fault.code, "plugin %s: %s", m->plugin->name,
+                            m->priv->fault.text);
+    return ZT_OK;
 }
 
 static zt_err run_build(struct zt_model *m, struct zt_fault *fault)
@@ -414,6 +447,7 @@ zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_confi
         zt_model_close(m);
         return rc;
     }
+    m->priv->declared = true;
     zt_model_layout(m, 1);
     *out = m;
     return ZT_OK;

@@ -109,8 +109,9 @@ zt_err zt_model_open(const struct zt_plugin *plugin, const struct zt_model_confi
 void zt_model_close(struct zt_model *m); /* NULL is fine; runs plugin->release */
 
 /* Has the plugin asked for an option that it does not have, or for another kind? Then
- * ZT_E_PLUGIN, with the sentence. Whoever has called the plugin looks here: what it did
- * with the empty value that it got is not to be used. */
+ * ZT_E_PLUGIN, with the sentence; or, behind build(), has it declared or refused something?
+ * Whoever has called the plugin looks here: what it did with the empty value that it got is
+ * not to be used. */
 zt_err zt_model_check_options(const struct zt_model *m,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -254,7 +254,10 @@ void zt_param_twin(zt_model *m, zt_param *param, const char *name)
         in->twins = grown;
     if (!grown || !copy || !param) {
         free(copy);
-        zt_model_misuse(m, "no host memory for the name %s", name);
+        zt_model_misuse(m,
+                        param ? "no host memory for the name %s"
+                              : "zt_param_twin() gives the name %s to no parameter",
+                        name);
         return;
     }
     grown[in->num_twins++] = (struct zt_twin){.param = param, .name = copy};

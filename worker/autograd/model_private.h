@@ -26,6 +26,7 @@ struct zt_import {
 struct zt_model_private {
     struct zt_model_config cfg;
     bool built;            /* plugin->build has been called: release must be too */
+    bool declared;         /* build has returned, and what is in the tables stays so */
     struct zt_fault fault; /* the first failure of a declaration */
     json_t *imported;      /* config.json, or NULL */
     char *divisor_field;   /* that zt_model_set_loss_divisor() named, or NULL */
@@ -44,6 +45,8 @@ const json_t *zt_model_config_find(const zt_model *m, const char *key);
 /* Fail with ZT_E_PLUGIN: the plugin did what none may. zt_model_fail() is its own word
  * about what it was asked to build. */
 zt_err zt_model_misuse(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
+/* May the plugin declare a `what` now? Only build() may: else the model has failed. */
+bool zt_model_may_declare(struct zt_model *m, const char *what);
 /* Fail with ZT_E_CONFIG, behind the path of config.json. */
 void zt_model_refuse_config(struct zt_model *m, const char *fmt, ...) ZT_PRINTF(2, 3);
 /* id2label and label2id, of a task with classes, or of one number. */

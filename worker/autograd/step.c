@@ -380,6 +380,12 @@ static void check_result(struct zt_step *s, const struct zt_tensor *t)
                      ZT_SHAPE_TEXT(t));
     else if (t->store->param)
         zt_step_fail(s, ZT_E_PLUGIN, "plugin %s: forward returned a weight", name);
+    else if (s->pass.mode == ZT_MODE_TRAIN && !t->store->requires_grad)
+        zt_step_fail(
+            s, ZT_E_PLUGIN,
+            "plugin %s: the loss that forward returned depends on no parameter "
+            "that is trained (those of ZT_FROZEN are not): nothing would be learnt",
+            name);
 }
 
 static void keep(struct zt_tensor *t)

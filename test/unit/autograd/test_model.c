@@ -207,6 +207,28 @@ static void bad_export(zt_model *m)
     zt_model_export(m, "model_type", "gpt%d", 2);
 }
 
+static void twin_of_nothing(zt_model *m)
+{
+    zt_param_twin(m, NULL, "lm_head.weight");
+}
+
+static void share_of_nothing(zt_model *m)
+{
+    zt_block_share(zt_model_block(m, "head"), NULL);
+}
+
+static void adjoin_of_nothing(zt_model *m)
+{
+    zt_param *w = zt_block_param(zt_model_block(m, "a"), "w", ZT_SHAPE(1), ZT_ONES(), 0);
+
+    zt_block_adjoin((zt_param *[]){w, NULL}, 2);
+}
+
+static void vocab_below_0(zt_model *m)
+{
+    zt_model_set_vocab(m, -3);
+}
+
 static zt_err silent_build(zt_model *m, void **self)
 {
     (void)m;
@@ -263,12 +285,68 @@ static void test_bad_declarations_are_refused_by_name(void **state)
                    "plugin toy: n_embd 10 is not a multiple of n_head 3");
     expect_refusal(bad_export, NULL, ZT_E_PLUGIN,
                    "export of model_type: gpt2 is no JSON");
-    assert_int_equal(released, 11);
+    expect_refusal(twin_of_nothing, NULL, ZT_E_PLUGIN,
+                   "gives the name lm_head.weight to no parameter");
+    expect_refusal(share_of_nothing, NULL, ZT_E_PLUGIN,
+                   "block head: zt_block_share() of no parameter");
+    expect_refusal(adjoin_of_nothing, NULL, ZT_E_PLUGIN,
+                   "zt_block_adjoin() of w and no parameter");
+    expect_refusal(vocab_below_0, NULL, ZT_E_PLUGIN,
+                   "zt_model_set_vocab(): -3 is below 0");
+    assert_int_equal(released, 15);
     silent.build = silent_build;
     silent.release = NULL;
     assert_int_equal(zt_model_open(&silent, &cfg, &m, &fault), ZT_E_PLUGIN);
     assert_string_equal(fault.text,
                         "plugin toy: build failed without a reason (limit reached)");
+}
+
+static void expect_late(void (*declare)(zt_model *m), zt_err code, const char *text)
+{
+    struct zt_model *m = open_scene(three_blocks, NULL);
+    struct zt_fault fault = {ZT_OK, ""};
+
+    assert_int_equal(zt_model_check_options(m, &fault), ZT_OK);
+    declare(m);
+    assert_int_equal(m->num_blocks, 3);
+    assert_int_equal(m->num_params, 4);
+    assert_int_equal(m->layout.num, 2);
+    assert_int_equal(zt_model_check_options(m, &fault), code);
+    if (!strstr(fault.text, text))
+        fail_msg("\"%s\" does not say \"%s\"", fault.text, text);
+    zt_model_close(m);
+}
+
+static void late_block(zt_model *m)
+{
+    zt_model_block(m, "late");
+}
+
+static void late_param(zt_model *m)
+{
+    zt_block_param(m->blocks[0], "late", ZT_SHAPE(1), ZT_ONES(), 0);
+}
+
+static void late_field(zt_model *m)
+{
+    zt_model_field(m,
+                   ZT_BATCH_FIELD(.name = "late", .dtype = ZT_I32, .shape = {ZT_DIM_B}));
+}
+
+static void late_share(zt_model *m)
+{
+    zt_block_share(m->blocks[1], m->params[0]);
+}
+
+static void test_what_is_declared_or_refused_behind_build_is_a_failure(void **state)
+{
+    (void)state;
+    expect_late(late_block, ZT_E_PLUGIN,
+                "plugin toy: a block is declared behind build()");
+    expect_late(late_param, ZT_E_PLUGIN, "a parameter is declared behind build()");
+    expect_late(late_field, ZT_E_PLUGIN, "a field is declared behind build()");
+    expect_late(late_share, ZT_E_PLUGIN, "a shared parameter is declared behind build()");
+    expect_late(own_words, ZT_E_CONFIG, "plugin toy: n_embd 10 is not a multiple");
 }
 
 /* ---- config.json ---- */
@@ -441,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_tables_hold_what_was_declared),
         cmocka_unit_test(test_an_option_that_the_plugin_has_not_fails_its_build),
         cmocka_unit_test(test_bad_declarations_are_refused_by_name),
+        cmocka_unit_test(test_what_is_declared_or_refused_behind_build_is_a_failure),
         cmocka_unit_test(test_config_json_is_read_with_its_types),
         cmocka_unit_test(test_members_of_config_json_that_nobody_knows_are_refused),
         cmocka_unit_test(test_ranges_of_options_hold_for_config_json),

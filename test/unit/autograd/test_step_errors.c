@@ -92,6 +92,8 @@ static zt_tensor *bad_op(zt_step *s, int which)
     case 29:
         rope.rotary_dims = 4;
         return zt_rope_apply(s, F(3, 2, 3, 4), I(2, 2), &rope);
+    case 30:
+        return zt_cross_entropy(s, F(3, 2, 5), I(2, 3));
     default:
         return zt_softmax(s, I(3));
     }
@@ -128,6 +130,7 @@ static const char *const sentences[] = {
     "attention: key_begin (1, 3) i32, but (1, 2) i32 is wanted",
     "attention: key_end (1, 2) f32, but (1, 2) i32 is wanted",
     "rope: x (3, 2, 3, 4) but positions (2, 2) i32",
+    "cross_entropy: logits (3, 2, 5) f32 but targets (2, 3) i32",
     "softmax: x is i32",
 };
 
@@ -270,6 +273,8 @@ static void stage_block(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
         out[0] = zt_add(s, x, zt_weight(s, w2));
     else if (scene == 3)
         out[0] = zt_weight(s, w1);
+    else if (scene == 9)
+        out[0] = zt_dropout(s, zt_reshape(s, x, ZT_SHAPE(3, 4)), 0);
     else if (scene != 4)
         out[0] = x;
 }
@@ -285,6 +290,8 @@ static zt_tensor *stage_forward(zt_step *s, void *self, const zt_batch *b)
         return NULL;
     if (scene == 8)
         zt_block_call(s, one, stage_block, NULL, &in, ZT_MAX_BLOCK_IO + 1, &out, 1);
+    if (scene == 10)
+        return zt_step_leaf(s, zt_view_of(memory, ZT_F32, 1, (int64_t[]){1}), false);
     if (zt_batch_field(s, b, "images"))
         return NULL;
     zt_block_call(s, one, stage_block, NULL, &in, 1, &out, 1);
@@ -313,6 +320,13 @@ static void test_blocks_are_named_in_what_goes_wrong(void **state)
         "plugin stage: with labels in the batch forward must return the summed loss, a "
         "scalar f32; it returned f32 (1, 3, 4)",
         "block h.3: 9 inputs and 1 outputs, but 8 is the most",
+        "block h.3: dropout: x (3, 4) does not begin with the 1 rows of the batch, by "
+        "which "
+        "random numbers are the same on any number of ranks; of what all rows share it "
+        "is "
+        "zt_dropout_shared()",
+        "plugin stage: the loss that forward returned depends on no parameter that is "
+        "trained (those of ZT_FROZEN are not): nothing would be learnt",
     };
     static int32_t tokens[3];
     struct zt_pass pass = {.B = 1, .T = 3, .fields = {tokens, tokens}};

@@ -425,6 +425,13 @@ static zt_tensor *apply_dropout(zt_step *s, zt_tensor *x, float p, bool shared)
         return NULL;
     if (!(p >= 0 && p < 1))
         return zt_step_fail(s, ZT_E_ARG, "p = %g is not in [0, 1)", (double)p);
+    if (!shared && !s->bare && (x->view.ndim < 1 || x->view.shape[0] != s->pass.B))
+        return zt_step_fail(
+            s, ZT_E_ARG,
+            "x %s does not begin with the %lld rows of the batch, by which "
+            "random numbers are the same on any number of ranks; of what "
+            "all rows share it is zt_dropout_shared()",
+            ZT_SHAPE_TEXT(x), (long long)s->pass.B);
     if (p == 0 || !zt_is_training(s))
         return x;
     x = zt_dense(s, x);

@@ -81,6 +81,18 @@ static bool can_make_gradient(const struct zt_step *s, struct zt_tensor *logits)
            zt_requires_grad(s, &logits, 1) && take_over(logits);
 }
 
+/* A target for each row of logits: in the same places, or where one of them is a list of all. */
+static bool are_targets(const struct zt_view *targets, const struct zt_view *logits)
+{
+    bool ok =
+        logits->ndim >= 1 &&
+        zt_view_numel(targets) * logits->shape[logits->ndim - 1] == zt_view_numel(logits);
+
+    for (int i = 0; ok && targets->ndim == logits->ndim - 1 && i < targets->ndim; i++)
+        ok = targets->shape[i] == logits->shape[i];
+    return ok;
+}
+
 /* is_private: nobody but the caller has the logits, and it will not read them again. */
 static struct zt_tensor *cross_entropy(struct zt_step *s, struct zt_tensor *logits,
                                        struct zt_tensor *targets, bool is_private)
@@ -94,9 +106,8 @@ static struct zt_tensor *cross_entropy(struct zt_step *s, struct zt_tensor *logi
     if (!ZT_OP_START(s, "cross_entropy", logits, targets))
         return NULL;
     v = &logits->view;
-    if (v->ndim < 1 || v->dtype > ZT_F16 || targets->view.dtype != ZT_I32 ||
-        zt_view_numel(&targets->view) * v->shape[v->ndim - 1] != zt_view_numel(v) ||
-        !zt_view_is_contiguous(&targets->view))
+    if (v->dtype > ZT_F16 || targets->view.dtype != ZT_I32 ||
+        !are_targets(&targets->view, v) || !zt_view_is_contiguous(&targets->view))
         return zt_step_fail(s, ZT_E_ARG, "logits %s %s but targets %s %s",
                             ZT_SHAPE_TEXT(logits), zt_dtype_name(v->dtype),
                             ZT_SHAPE_TEXT(targets), zt_dtype_name(targets->view.dtype));
