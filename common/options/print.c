@@ -120,8 +120,12 @@ static void print_row(FILE *out, const struct zt_option *o)
     char sign[SIGN_BYTES], text[512];
 
     signature(o, sign);
-    snprintf(text, sizeof(text), "%s%s%s%s", o->refused ? o->refused : o->help,
-             def ? " (default: " : "", def ? def : "", def ? ")" : "");
+    snprintf(text, sizeof(text), "%s%s%s%s%s",
+             o->refused ? o->refused
+             : o->help  ? o->help
+                        : "",
+             (o->help || o->refused) && def ? " " : "", def ? "(default: " : "",
+             def ? def : "", def ? ")" : "");
     print_entry(out, sign, text);
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "common/loadable.h"
+#include "common/options/options.h"
 #include "worker/autograd/abi.h"
 #include "worker/autograd/model.h"
 
@@ -225,6 +226,59 @@ static zt_err check_members(const char *path, const struct zt_plugin *p,
     return ZT_OK;
 }
 
+/* Is `name` that of a row before `end`, as its name or its alias? '-' is '_' there. */
+static bool is_taken(const struct zt_option *rows, const struct zt_option *end,
+                     const char *name)
+{
+    bool taken = false;
+
+    for (const struct zt_option *o = rows; name && o < end && !taken; o++)
+        for (int second = 0; second < 2 && !taken; second++) {
+            const char *a = second ? o->alias : o->name, *b = name;
+
+            for (; a && *a && (*a == '-' ? '_' : *a) == (*b == '-' ? '_' : *b); a++)
+                b++;
+            taken = a && !*a && !*b;
+        }
+    return taken;
+}
+
+/* What is wrong with a row of options; NULL: nothing that could be seen before it is used. */
+static const char *fault_of_row(const struct zt_option *rows, const struct zt_option *o)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789_-.";
+
+    if (!*o->name || *o->name == '-' || o->name[strspn(o->name, letters)])
+        return "a name has letters, digits and _ alone";
+    if (o->kind > ZT_OPT_LIST)
+        return "there is no such kind";
+    if (o->kind == ZT_OPT_CHOICE && (!o->choices || !*o->choices))
+        return "a choice needs .choices";
+    if (o->min > o->max)
+        return ".min is above .max";
+    if (is_taken(rows, o, o->name) || is_taken(rows, o, o->alias))
+        return "another one has this name";
+    return NULL;
+}
+
+static zt_err check_options(const char *path, const struct zt_option *rows,
+                            struct zt_fault *fault)
+{
+    zt_args *args = NULL;
+    zt_err rc;
+
+    for (const struct zt_option *o = rows; o->name; o++)
+        if (fault_of_row(rows, o))
+            return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: option \"%s\": %s", path,
+                                o->name, fault_of_row(rows, o));
+    rc = zt_args_open(rows, &args, fault); /* the defaults */
+    zt_args_close(args);
+    if (rc == ZT_E_ARG && fault)
+        fault->code = ZT_E_PLUGIN;
+    return rc == ZT_E_ARG ? zt_fault_context(fault, ZT_E_PLUGIN, "plugin %s", path) : rc;
+}
+
 static zt_err take_entry(const char *path, const struct zt_plugin *entry,
                          const struct zt_plugin **out, struct zt_fault *fault)
 {
@@ -251,6 +305,11 @@ static zt_err take_entry(const char *path, const struct zt_plugin *entry,
     for (size_t i = 0; i < n; i++)
         memcpy(&l->options[i], (const char *)p.options + i * p.option_bytes,
                p.option_bytes);
+    rc = check_options(path, l->options, fault);
+    if (rc) {
+        free(l);
+        return rc;
+    }
     l->entry = entry;
     l->plugin = p;
     l->plugin.options = p.options ? l->options : NULL;

@@ -293,12 +293,15 @@ static void check_model_options(struct zt_config *c)
 {
     const struct zt_option *o = zt_args_table(c->model_args);
 
-    for (; o->name; o++)
-        if (zt_args_find(c->args, o->name))
+    for (; o->name; o++) {
+        const char *name = zt_args_find(c->args, o->name) ? o->name : o->alias;
+
+        if (name && zt_args_find(c->args, name))
             zt_problems_add(&c->report, ZT_E_PLUGIN,
                             "the plugin's option --%s is a run option; it needs another "
                             "name",
-                            o->name);
+                            name);
+    }
 }
 
 static void warn(void *ctx, const char *text)

@@ -176,6 +176,41 @@ static void test_sizes_that_no_header_has_are_refused(void **state)
                    ZT_E_PLUGIN, "the rows of its options have ");
 }
 
+/* A plugin with these rows of options. */
+static const char *with_options(const char *rows)
+{
+    char text[1024];
+
+    snprintf(text, sizeof(text),
+             HEAD FUNCS
+             "static const struct zt_option o[] = {%s, {0}};\n"
+             "ZT_PLUGIN(.name = \"x\", .build = b, .forward = f, .options = o);",
+             rows);
+    return compile(text, SHARED);
+}
+
+static void test_options_that_nobody_could_give_are_refused_by_name(void **state)
+{
+    (void)state;
+    expect_refusal(with_options("{.name = \"n_x\"}, {.name = \"n-x\"}"), ZT_E_PLUGIN,
+                   "option \"n-x\": another one has this name");
+    expect_refusal(with_options("{.name = \"n\"}, {.name = \"m\", .alias = \"n\"}"),
+                   ZT_E_PLUGIN, "option \"m\": another one has this name");
+    expect_refusal(with_options("{.name = \"--n\"}"), ZT_E_PLUGIN,
+                   "option \"--n\": a name has letters, digits and _ alone");
+    expect_refusal(with_options("{.name = \"\"}"), ZT_E_PLUGIN,
+                   "option \"\": a name has");
+    expect_refusal(with_options("{.name = \"n\", .kind = 17}"), ZT_E_PLUGIN,
+                   "option \"n\": there is no such kind");
+    expect_refusal(with_options("{.name = \"n\", .kind = ZT_OPT_CHOICE}"), ZT_E_PLUGIN,
+                   "option \"n\": a choice needs .choices");
+    expect_refusal(
+        with_options("{.name = \"n\", .kind = ZT_OPT_INT, .min = 3, .max = 1}"),
+        ZT_E_PLUGIN, "option \"n\": .min is above .max");
+    expect_refusal(with_options("{.name = \"n\", .kind = ZT_OPT_INT, .def = \"x\"}"),
+                   ZT_E_PLUGIN, "the default of an option: n: \"x\" is no whole number");
+}
+
 /* Members that an older header did not have are zero, whatever lies behind. */
 static void test_shorter_structs_are_of_older_headers(void **state)
 {
@@ -268,6 +303,7 @@ int main(void)
         cmocka_unit_test(test_entry_that_is_missing_or_lacks_members),
         cmocka_unit_test(test_other_versions_are_refused_by_their_number),
         cmocka_unit_test(test_sizes_that_no_header_has_are_refused),
+        cmocka_unit_test(test_options_that_nobody_could_give_are_refused_by_name),
         cmocka_unit_test(test_shorter_structs_are_of_older_headers),
         cmocka_unit_test(test_good_plugin_loads_with_and_without_a_slash),
     };
