@@ -278,6 +278,34 @@ static enum stretch rope_type(zt_model *m, enum stretch def)
     return NOT;
 }
 
+/* Has config.json an object of that name, with one of the members that say how? */
+static bool has_rope(zt_model *m, const char *object)
+{
+    static const char *const members[] = {"rope_type", "rope_theta", "factor"};
+    char key[64];
+    bool has = false;
+
+    for (size_t i = 0; i < sizeof(members) / sizeof(members[0]); i++) {
+        snprintf(key, sizeof(key), "%s.%s", object, members[i]);
+        has = has || zt_model_config_has(m, key);
+    }
+    return has;
+}
+
+/* What transformers refuses, or reads as another model than it looks like. */
+static void check_rope(zt_model *m, enum stretch type)
+{
+    bool newer = has_rope(m, "rope_parameters"), older = has_rope(m, "rope_scaling");
+
+    older = older || zt_model_config_has(m, "rope_scaling.type");
+    if (newer && older)
+        zt_model_fail(m, "config.json has rope_parameters and rope_scaling, of which "
+                         "transformers reads the latter alone: leave one of them out");
+    if ((newer || older) && type != NOT && rope_number(m, "factor", 0) <= 0)
+        zt_model_fail(m, "rope_type %s of config.json needs a factor above 0",
+                      stretches[type]);
+}
+
 static void read_rope(zt_model *m, const struct llama_size *size, struct config *c)
 {
     struct scaling *how = &c->scaling;
@@ -288,6 +316,7 @@ static void read_rope(zt_model *m, const struct llama_size *size, struct config 
 
     c->theta = settle_real(m, "rope_theta", rope_number(m, "rope_theta", theta));
     how->type = rope_type(m, size->factor > 0 ? LLAMA3 : NOT);
+    check_rope(m, how->type);
     how->factor = settle_real(m, "rope_factor", rope_number(m, "factor", factor));
     how->low = settle_real(m, "low_freq_factor", rope_number(m, "low_freq_factor", 1));
     how->high = settle_real(m, "high_freq_factor", rope_number(m, "high_freq_factor", 4));

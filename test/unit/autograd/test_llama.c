@@ -261,6 +261,11 @@ static void test_settings_that_are_not_built_are_refused_by_name(void **state)
         {"{\"model_type\": \"qwen2\", \"rope_parameters\": {\"rope_type\": "
          "\"longrope\"}}",
          "rope_type \"longrope\""},
+        {"{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\"},"
+         "\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+         "rope_parameters and rope_scaling, of which transformers reads the latter"},
+        {"{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\"}}",
+         "rope_type linear of config.json needs a factor above 0"},
         {"{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.5}",
          "partial_rotary_factor: only 1 is built"},
         {"{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_type\": \"default\","
