@@ -220,6 +220,11 @@ aio=$(grep '^"aio": {' "$tmp/o")
 check "and prints a section" test -n "$aio"
 zero "$tmp/o" 1 2 "$(files "$tmp/swap"), $aio"
 check "that a config takes" test $? -eq 0
+"$bin/zio" --size 1 --rounds 1 --block_size 4096 --queue_depth 1 --threads 1 --engine psync "$tmp/swap" >"$tmp/o" 2>"$tmp/o.err"
+check "an engine that is not the usual one is said with its section" says "with --aio_engine psync"
+many=$(printf ', "%s"' "$tmp/swap"{,}{,}{,}{,})
+zero "$tmp/o" 2 2 "\"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": [${many#, }]}"
+check "there may be more folders than there are blocks of a file" test $? -eq 0
 zero "$tmp/o" 2 2 "$(files "$tmp/swap")" --trace "$tmp/files.json"
 check "a timeline of state in files" test $? -eq 0
 lane() { grep -q "\"ph\":\"X\".*\"cat\":\"files\".*\"name\":\"$1\"" "$tmp/files.json"; }

@@ -70,8 +70,8 @@ static zt_err open_file(struct zt_aio_files *f, const char *dir, size_t bytes,
     f->dir[f->num] = dir;
     f->fd[f->num++] = fd;
     left = free_bytes(fd); /* before: what was allocated of it is free again at the end */
-    do
-        rc = fallocate(fd, 0, 0, (off_t)bytes);
+    do                     /* of more folders than blocks the last have nothing */
+        rc = bytes ? fallocate(fd, 0, 0, (off_t)bytes) : 0;
     while (rc && errno == EINTR);
     if (rc && (errno == EOPNOTSUPP || errno == ENOSYS))
         rc = ftruncate(fd, (off_t)bytes);
