@@ -147,6 +147,17 @@ static int64_t steps_at_rate_0(const struct zt_engine *e)
     return n - e->steps_taken;
 }
 
+/* Whether rates come after the last step of this run; WarmupLR begins with two steps of 0. */
+static bool is_warming_up(const struct zt_engine *e, int64_t last)
+{
+    const struct zt_sched_config *s = &e->run->sched;
+    const struct zt_hyperparam *p =
+        zt_hyper_with_rule(s->schedule->params, ZT_RULE_WARMUP_STEPS);
+
+    return p && (s->value[p->slot] >= (double)last ||
+                 zt_sched_lr(s, e->run->optim.value[ZT_OPTIM_LR], last + 2) > 0);
+}
+
 /* A warm-up begins with rate 0, which is no surprise in one step of many. */
 static void tell_of_rate_0(const struct zt_engine *e)
 {
@@ -157,7 +168,10 @@ static void tell_of_rate_0(const struct zt_engine *e)
     if (num && num == of)
         zt_warn("train",
                 "the learning rate is 0 at every step of this run, which learns nothing: "
-                "fewer warm-up steps, or more steps");
+                "%s",
+                is_warming_up(e, e->steps_taken + of)
+                    ? "fewer warm-up steps, or more steps"
+                    : "its schedule ended before it, or has no other rate");
     else if (num > 1)
         zt_info("train",
                 "the learning rate is 0 at the first %" PRId64
