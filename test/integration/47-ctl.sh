@@ -207,6 +207,33 @@ check "  says since when nothing is saved" err_has "  after step $at (saved in $
 launch --num_gpus 2 "${train[@]}" "${same[@]}" --max_steps "${saved##*-}" --output_dir "$tmp/again"
 check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safetensors" "$tmp/again/model.safetensors"
 
+# what is asked for while the last step is made is done, too; a run that is stopped there saves as at any other
+# late OPTIONS: a run of two long steps, the second of which has begun
+late() {
+    launch_bg --num_gpus 2 "${train[@]}" --max_steps 2 --logging_steps 1 --gradient_accumulation_steps 2500 "$@"
+    within 60 err_has "step 1/2" || fail "training did not start"
+}
+late
+ask "$(job_id)" save weights "$tmp/late"
+check "save weights DIR in the last step: 0" code_is 0
+check "  the weights are there" test -s "$tmp/late/model.safetensors"
+end
+late --output_dir "$tmp/late1" --save_steps 9
+ask "$(job_id)" stop
+end
+check "stop in the last step: 75, with its checkpoint" test "$code" = 75 -a -f "$tmp/late1/checkpoint-2/latest"
+launch_bg --num_gpus 2 "${train[@]}" --max_steps 3 --logging_steps 1 --gradient_accumulation_steps 2500 --output_dir "$tmp/late2" --save_steps 9
+within 60 err_has "step 1/3" || fail "training did not start"
+"$zlaunch" --ctl "$(job_id)" save weights >"$tmp/said.weights" 2>&1 &
+asker=$!
+ask "$(job_id)" stop
+wait "$asker"
+code=$?
+check "save weights in the step that a stop ends: 1" code_is 1
+check "  for there is a checkpoint alone" grep -qF "the run was stopped, and saves no weights besides: training after step 2 is in $tmp/late2/checkpoint-2" "$tmp/said.weights"
+end
+check "  which is there" test "$code" = 75 -a -f "$tmp/late2/checkpoint-2/latest"
+
 # a folder that is gone when the run is over does not cost the weights
 launch_bg --num_gpus 2 --log_format json "${train[@]}" "${same[@]}" --max_steps 1500 --logging_steps 1 --output_dir "$tmp/lost"
 out_says() { grep -q -- "$1" "$tmp/out"; }

@@ -119,11 +119,6 @@ void zt_control_requests_end(struct zt_control_requests *a)
 {
     if (a->trace_steps)
         end_trace(a);
-    if (a->wants_save && a->save.dir[0])
-        zt_control_requests_saved(a, 1,
-                                  "that was the last step, and the weights go to "
-                                  "--output_dir now");
-    else if (a->wants_save)
-        zt_control_requests_saved(a, 0,
-                                  "that was the last step: its weights are saved now");
+    if (a->wants_save) /* of this rank and not of all, or training has failed */
+        zt_control_requests_saved(a, 1, "it came too late: no step follows");
 }

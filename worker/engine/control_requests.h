@@ -7,8 +7,8 @@
  *        written to zlaunch-trace-JOB-N.json.rankR in the rank's folder, a file that can
  *        be opened by itself. A run with --trace records anyway and answers so.
  * save:  a checkpoint, or by `save weights [DIR]` the weights alone, after the first step
- *        that every rank has begun with the request received; the training loop counts
- *        these ranks, and worker/engine/checkpoint/ writes.
+ *        that every rank has begun with the request received, or behind the last step; the
+ *        training loop counts these ranks, and worker/engine/checkpoint/ writes.
  * Threads:   the rank's first.
  * Failure:   a failed request is answered with the reason; the run goes on.
  */

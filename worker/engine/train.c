@@ -606,7 +606,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         }
     }
     if (!rc)
-        rc = zt_checkpoint_after_steps(e, fault);
+        rc = zt_checkpoint_after_last_step(e, &requests, fault);
     if (!rc)
         rc = zt_best_load(e, &held, fault);
     zt_checkpoint_unwatch_signals(e);

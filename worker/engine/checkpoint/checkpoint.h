@@ -90,6 +90,8 @@ void zt_checkpoint_watch_signals(const struct zt_engine *e);
 void zt_checkpoint_unwatch_signals(const struct zt_engine *e);
 /* One of them was received, and asks for the end. */
 bool zt_checkpoint_was_signalled(const struct zt_engine *e);
+/* It was SIGTERM, and the run saves. */
+bool zt_checkpoint_is_terminated(const struct zt_engine *e);
 /* "SIGUSR1", "SIGTERM"; "": this rank got neither. */
 const char *zt_checkpoint_signal_name(void);
 
@@ -113,6 +115,12 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
 /* Collective. After the last step: what is being saved is on the disk, or a warning. */
 zt_err zt_checkpoint_after_steps(struct zt_engine *e,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* The same, and what came while that step was made: a request to save is answered, and with
+ * SIGTERM the run ends with its checkpoint (e->stop_code). */
+zt_err zt_checkpoint_after_last_step(struct zt_engine *e,
+                                     struct zt_control_requests *requests,
+                                     struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Collective. Instead, when there was no step left: another folder, other ranks. */
 zt_err zt_checkpoint_without_steps(struct zt_engine *e,

@@ -146,6 +146,11 @@ bool zt_checkpoint_was_signalled(const struct zt_engine *e)
     return true;
 }
 
+bool zt_checkpoint_is_terminated(const struct zt_engine *e)
+{
+    return is_saving(e->run) && signalled == SIGTERM;
+}
+
 const char *zt_checkpoint_signal_name(void)
 {
     if (signalled == SIGTERM && getenv("ZLAUNCH_CONTROL_FD"))

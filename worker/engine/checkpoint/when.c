@@ -198,6 +198,34 @@ static void answer_weights(struct zt_engine *e, int64_t step,
     zt_control_requests_saved(requests, zt_err_exit_code(rc), rc ? why.text : text);
 }
 
+static zt_err answer_save(struct zt_engine *e, int64_t step,
+                          struct zt_control_requests *requests, struct zt_fault *fault)
+{
+    if (!zt_control_requests_wants_weights(requests))
+        return answer_checkpoint(e, step, requests, fault);
+    answer_weights(e, step, requests);
+    return ZT_OK;
+}
+
+/* A run that is stopped saves a checkpoint, if it can, and nothing more. */
+static void answer_stopped(const struct zt_engine *e,
+                           struct zt_control_requests *requests)
+{
+    bool saved = e->stop_code == ZT_EXIT_REQUEUE;
+    bool weights = zt_control_requests_wants_weights(requests);
+    char text[PATH_MAX + 128];
+
+    if (saved)
+        snprintf(text, sizeof(text),
+                 "%straining after step %lld is in %s/checkpoint-%lld",
+                 weights ? "the run was stopped, and saves no weights besides: " : "",
+                 (long long)e->saved_step, e->run->output_dir, (long long)e->saved_step);
+    else
+        snprintf(text, sizeof(text), "the run was stopped, and saves nothing: %s",
+                 e->unsaved_why.text);
+    zt_control_requests_saved(requests, saved && !weights ? 0 : 1, text);
+}
+
 /* ---- all of it ---- */
 
 static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
@@ -237,11 +265,23 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
         rc = begin_step(e, step, fault);
     if (rc)
         return rc;
-    if (!wishes.save)
-        return ZT_OK;
-    if (zt_control_requests_wants_weights(requests)) {
-        answer_weights(e, step, requests);
-        return ZT_OK;
-    }
-    return answer_checkpoint(e, step, requests, fault);
+    return wishes.save ? answer_save(e, step, requests, fault) : ZT_OK;
+}
+
+zt_err zt_checkpoint_after_last_step(struct zt_engine *e,
+                                     struct zt_control_requests *requests,
+                                     struct zt_fault *fault)
+{
+    double sums[2] = {requests->wants_save ? 1 : 0,
+                      zt_checkpoint_is_terminated(e) ? 1 : 0};
+    int64_t step = e->steps_taken + e->skipped;
+    zt_err rc = e->stop_code ? ZT_OK : zt_sum_f64(e->comm, sums, 2, fault);
+
+    if (!rc && !e->stop_code && sums[0] >= zt_comm_world(e->comm))
+        rc = answer_save(e, step, requests, fault);
+    if (!rc && !e->stop_code && sums[1] > 0)
+        rc = stop(e, step, fault);
+    if (!rc && e->stop_code && requests->wants_save)
+        answer_stopped(e, requests);
+    return rc ? rc : settle(e, false, fault);
 }
