@@ -315,7 +315,7 @@ void zt_event_checkpoint(const char *kind, const char *dir, int64_t step)
     emit(ev);
 }
 
-void zt_event_saves(int64_t grace_s)
+void zt_event_saves(int64_t grace_s, int64_t newest_step)
 {
     json_t *ev;
 
@@ -323,6 +323,7 @@ void zt_event_saves(int64_t grace_s)
         return;
     ev = make("saves");
     set_int(ev, "grace_s", grace_s);
+    set_int(ev, "newest_step", newest_step);
     emit(ev);
 }
 

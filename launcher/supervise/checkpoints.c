@@ -18,6 +18,7 @@ static void note_step(struct zt_supervisor *s, int64_t step, int64_t total)
 static void note_saved(struct zt_supervisor *s, int64_t step, const char *dir)
 {
     s->saved_step = step;
+    s->notes.behind = step < s->newest_step ? step : 0;
     snprintf(s->saved_dir, sizeof(s->saved_dir), "%s", dir);
 }
 
@@ -29,6 +30,7 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
     if (strcmp(name, "saves") == 0) {
         s->saves = s->notes.saves = true;
         s->save_grace_s = zt_json_get_int(event, "grace_s", -1);
+        s->newest_step = zt_json_get_int(event, "newest_step", -1);
         return true;
     }
     if (strcmp(name, "kept") == 0) {

@@ -130,6 +130,7 @@ struct zt_supervisor {
     bool saves;              /* the run saves checkpoints */
     int64_t save_grace_s;    /* that it has for one when it is stopped; -1: the default */
     int64_t saved_step;      /* of the newest; 0: none */
+    int64_t newest_step;     /* of those that were there when the run began; -1: none */
     char
         saved_dir[ZT_SUP_DIR]; /* the newest, as the run names it; empty: nothing saved */
     bool told_unread;          /* that nobody reads standard output */

@@ -352,7 +352,12 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
         fprintf(f, "%s", n->down);
     else
         fprintf(f, "the ranks were stopped by nobody this zlaunch knows");
-    if (v->saved && n->saves)
+    if (v->saved && n->saves && n->behind)
+        fprintf(
+            f,
+            "; the training is saved: --resume_from_checkpoint checkpoint-%lld goes on",
+            (long long)n->behind);
+    else if (v->saved && n->saves)
         fprintf(f, "; the training is saved: --resume_from_checkpoint auto goes on");
     fclose(f);
     f = open_memstream(evidence, &bytes);

@@ -52,7 +52,9 @@ struct zt_notes {
     int stop_signal;
     bool stop_by_ctl; /* it is SIGTERM that `--ctl JOB stop` asked for */
     bool saves;       /* exit code 75 of its ranks means that they have saved */
-    int asked_by;     /* the signal that asked them to: SIGUSR1; 0: not through zlaunch */
+    int64_t behind; /* step of what they have saved where a later one of another run lies
+                       * beside it; 0: it is the latest */
+    int asked_by;   /* the signal that asked them to: SIGUSR1; 0: not through zlaunch */
     bool stop_was_first; /* no rank had failed when the stop came */
     double hang_s;       /* ZT_STOP_HANG: so long without progress, */
     int hang_rank;       /* probably because of this rank; -1: cannot tell */

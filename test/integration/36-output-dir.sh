@@ -127,6 +127,17 @@ check "  warns of the newer ones" err_has "$out has checkpoint-400 of an earlier
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir
 check "a run that begins anew beside checkpoints" code_is 0
 check "  warns of them" err_has "$out has checkpoint-400 of an earlier run, and this one begins anew"
+mkdir "$tmp/runs/beside"
+cp -r "$out/checkpoint-400" "$tmp/runs/beside/checkpoint-100000000"
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$tmp/runs/beside" --overwrite_output_dir
+within 30 stepping || fail "the run did not begin"
+kill -TERM "$job"
+wait "$job"
+code=$?
+name=$(cd "$tmp/runs/beside" && ls -d checkpoint-? checkpoint-?? checkpoint-??? checkpoint-???? checkpoint-????? checkpoint-?????? 2>/dev/null)
+check "one that is stopped there: 75" code_is 75
+check "  is told the name of its own" err_has "; the training is saved: --resume_from_checkpoint $name goes on"
+check "  by its rank as well" err_has "which is saved: --resume_from_checkpoint $name goes on"
 
 # ---------------------------------------------------------------- what is not this training's stays
 out=$tmp/runs/rotated

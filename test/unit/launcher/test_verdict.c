@@ -254,6 +254,16 @@ static void the_user_is_the_cause_unless_a_rank_failed_before(void **state)
     ended(&n, 1, 75, 0, true);
     expect(&n, 130, -1, "interrupted; the training is saved: --resume_from_checkpoint");
 
+    /* a later one of another run lies there: auto would take that */
+    n = notes(1);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGTERM;
+    n.stop_was_first = n.saves = true;
+    n.behind = 21;
+    ended(&n, 0, 75, 0, true);
+    expect(&n, 75, -1,
+           "the training is saved: --resume_from_checkpoint checkpoint-21 goes on");
+
     n = notes(1);
     n.stop = ZT_STOP_SIGNAL;
     n.stop_signal = SIGINT;

@@ -93,7 +93,7 @@ void zt_checkpoint_watch_signals(const struct zt_engine *e)
     if (is_saving(e->run)) {
         grace_s = e->run->save_grace < 0 ? slurm_grace() : (int)e->run->save_grace;
         if (e->run->rank == 0)
-            zt_event_saves(e->run->save_grace);
+            zt_event_saves(e->run->save_grace, zt_ckpt_newest(e->run->output_dir));
         handle(SIGALRM, on_grace_over);
         sigaction(SIGTERM, NULL, &before);
         handle(SIGTERM, on_stop);

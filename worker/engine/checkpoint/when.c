@@ -233,6 +233,8 @@ static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
     const char *by = zt_checkpoint_signal_name();
     zt_err refused = ZT_OK, rc;
     struct zt_fault why = {0};
+    char name[32] =
+        "auto"; /* unless that of a later step, of another run, lies beside it */
 
     rc = save_step(e, step, &refused, &why);
     if (rc)
@@ -241,11 +243,14 @@ static zt_err stop(struct zt_engine *e, int64_t step, struct zt_fault *fault)
     if (e->run->rank == 0 && refused)
         zt_warn("checkpoint", "stopped after step %lld without one: %s", (long long)step,
                 why.text);
-    else if (e->run->rank == 0)
+    else if (e->run->rank == 0) {
+        if (zt_ckpt_newest(e->run->output_dir) > step)
+            snprintf(name, sizeof(name), "checkpoint-%lld", (long long)step);
         zt_info("checkpoint",
                 "stopped%s%s after step %lld, which is saved: --resume_from_checkpoint "
-                "auto goes on",
-                *by ? " by " : "", by, (long long)step);
+                "%s goes on",
+                *by ? " by " : "", by, (long long)step, name);
+    }
     return ZT_OK;
 }
 
