@@ -176,4 +176,6 @@ for task in classify tag; do
 done
 check "a task without predictions says so" refused 'is no model that writes: it requires the field lengths' "$bin/models/bert.so" \
     --task masked_lm --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
+check "labels are no text to be written" refused '--max_new_tokens: with --task classify rows of --test_file get labels' "$bin/models/bert.so" \
+    --task classify --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none" --max_new_tokens 5
 finish

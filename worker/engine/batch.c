@@ -58,7 +58,13 @@ static zt_err limit_texts(const struct zt_engine *e, struct zt_fault *fault)
 static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_batch_layout *l = &e->model->layout;
+    const struct zt_value *most = zt_option_given(e->run->config, "generate_tokens");
 
+    if (most && e->run->test_file && zt_task_reads_examples(e->task))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: with --task %s rows of --test_file get labels, and no "
+                            "text is written: leave it out",
+                            most->where, zt_task_name(e->task));
     if (zt_batch_find(l, ZT_TOKENS) < 0)
         return zt_fault_set(
             fault, ZT_E_USAGE,
