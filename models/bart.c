@@ -143,6 +143,7 @@ static void check_config(zt_model *m, const struct bart *net)
         "layernorm_variant",          /* what each of the three is */
         "force_bos_token_to_be_generated",
         "extra_layer_norm",
+        "save_step", /* of how DistilBART was trained */
         NULL};
     const char *const first = kinds[net->kind].norms_first ? "[true]" : "[false]";
     char classes[160];

@@ -88,12 +88,11 @@ static const struct t5_size {
 static const struct t5_size absent = {"t5", 512, 64, 2048, 6, 8, false};
 
 /* config.json is T5's, of a kind that is built, and nothing of it is passed over. */
-static void check_config(zt_model *m)
+static void check_config(zt_model *m, bool gated)
 {
     static const char *const ignored[] = {
         "n_positions",        /* positions are relative: no length is too long */
         "classifier_dropout", /* of other heads */
-        "is_gated_act",       /* feed_forward_proj once more */
         "initializer_factor", /* the weights are there */
         NULL};
 
@@ -101,7 +100,9 @@ static void check_config(zt_model *m)
                          "[\"T5ForConditionalGeneration\", \"T5Model\", "
                          "\"T5WithLMHeadModel\"]");
     zt_model_config_must(m, "is_encoder_decoder", "[true]");
-    zt_model_config_must(m, "dense_act_fn", "[\"relu\", \"gelu_new\"]");
+    /* feed_forward_proj once more, over which transformers takes them */
+    zt_model_config_must(m, "dense_act_fn", gated ? "[\"gelu_new\"]" : "[\"relu\"]");
+    zt_model_config_must(m, "is_gated_act", gated ? "[true]" : "[false]");
     zt_model_config_end(m, ignored);
 }
 
@@ -160,7 +161,7 @@ static zt_err read_sizes(zt_model *m, struct t5 *net)
     net->pad = zt_model_config_int(m, "pad_token_id", 0);
     net->eos = zt_model_config_int(m, "eos_token_id", 1);
     net->start = zt_model_config_int(m, "decoder_start_token_id", net->pad);
-    check_config(m);
+    check_config(m, net->gated);
     check_size(m, net, p);
     if (zt_model_status(m))
         return zt_model_status(m);

@@ -87,5 +87,16 @@ check "a batch runs with blocks recomputed" probe "$tmp/again" t5 --gradient_che
 check "  and has the same gradients" near "$tmp/again" t5 grad. 1e-3
 check "beams without a rule come" searches bart 1 --no_repeat_ngram_size 0
 check "  and have other scores" test "$(scored_as bart >/dev/null; echo $?)" -eq 1
+# contradicts EDIT TEXT: the config.json of t5, edited, is refused and says so
+contradicts() {
+    rm -rf "$tmp/edited" && cp -r "$golden/t5/model" "$tmp/edited" && sed -i "$1" "$tmp/edited/config.json" || return 1
+    # shellcheck disable=SC2086 # words
+    "$bin/zlaunch" --num_gpus 1 --dry_run "$bin/models/t5.so" --model_name_or_path "$tmp/edited" --do_train \
+        --train_file "$golden/t5/pairs.jsonl" $columns >"$tmp/refused" 2>&1 && return 1
+    grep -qF -- "$2" "$tmp/refused" || { sed 's/^/# /' "$tmp/refused"; false; }
+}
+check "an activation beside another feed_forward_proj is refused" contradicts \
+    's/"dense_act_fn": "relu"/"dense_act_fn": "gelu_new"/' '"dense_act_fn" is "gelu_new", which is not built: only ["relu"]'
+check "  so is a gate" contradicts 's/"is_gated_act": false/"is_gated_act": true/' '"is_gated_act" is true'
 check "the comparison can fail" test "$("$peers/compare" "$tmp/t5" "$golden/t5_gated/probe.safetensors" 1e-3 logits >/dev/null 2>&1; echo $?)" -eq 1
 finish
