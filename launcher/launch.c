@@ -334,6 +334,13 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     }
     if (l->estimate) {
         l->action = ZT_LAUNCH_ESTIMATE;
+        if (l->hostfile || l->include || l->exclude)
+            zt_problems_add(report, ZT_E_USAGE,
+                            "%s says which nodes and slots, and --estimate wants numbers "
+                            "of them: --num_gpus (of each node) and --num_nodes",
+                            l->hostfile  ? "--hostfile"
+                            : l->include ? "--include"
+                                         : "--exclude");
         return;
     }
     if (l->ctl_job || l->attach_job) {

@@ -218,6 +218,9 @@ check "... with its remarks" events --num_gpus 2 --dry_run "$g" "${t[@]}"
 check "a config that is checked is an event in JSON" events --check_config "$g" "${t[@]}" --deepspeed '{"zero_optimization": {"stage": 2}}'
 check "... with where its values come from" grep -q '"event":"config".*"stage":2.*"zero_optimization.stage":"--deepspeed:1:33"' "$tmp/o"
 check "an estimate as well" events --estimate 2783M:65M
+hosts() { ! "$bin/zlaunch" --estimate 7B:1B "$@" >"$tmp/o" 2>&1 && grep -q -- "^zlaunch: error: $1 .*--estimate wants numbers" "$tmp/o"; }
+check "... of numbers of nodes and GPUs, not of others without a word" eval \
+    'echo "a slots=4" >"$tmp/hosts" && hosts --hostfile "$tmp/hosts" && hosts --include localhost:0,1'
 timed() { "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" "$@" >"$tmp/o" 2>&1; }
 seconds() { sed -n 's/^[* ] \( *[0-3]  .*\)/\1/p' "$tmp/o" | awk '{ print $8 }'; }
 given() { # given RATE: a dry run at this rate of everything; the time of the first
@@ -233,6 +236,16 @@ check "a rate that there is none of is refused" refused_rate
 two_nodes() { "$bin/zlaunch" --num_gpus 2 --num_nodes 2 --dry_run "$g" "${t[@]}" "$@" >"$tmp/o" 2>&1; }
 check "a network that nobody measured is said to be missing" eval \
     'two_nodes && grep -q "need the rate \"network\"" "$tmp/o" && test "$(seconds | sort -u)" = -'
+echo '{"products": 1e9}' >"$tmp/some.json"
+absent() { "$bin/zlaunch" --num_gpus 2 --num_nodes 2 --dry_run "$g" "${t[@]}" --device cuda --rates "$tmp/some.json" >"$tmp/o" 2>&1; }
+check "... and each of several is named" eval 'absent && grep "need the rates " "$tmp/o" | grep "\"streams\"" | grep "\"transfers\"" | grep -q "\"network\""'
+swaps() { # swaps FOLDER: what is measured of files in its swap
+    mkdir -p "$1/swap" && (cd "$1" && "$zl" --log_format json --dry_run "$gp" "${t[@]}" --deepspeed '{"zero_optimization": {"stage": 2,
+        "offload_optimizer": {"device": "nvme", "nvme_path": "swap"}}}' 2>/dev/null) | grep -oE '"(read|write)":[0-9.e+]+'
+}
+zl=$(realpath "$bin/zlaunch") gp=$(realpath "$g")
+check "a relative folder is another one elsewhere" test "$(swaps "$tmp/here")" != "$(swaps "$tmp/there")"
+check "... and the same there" test "$(swaps "$tmp/here")" = "$(swaps "$tmp/here")"
 echo '{"network": 1e9}' >"$tmp/net.json"
 check "... until it is given" eval 'two_nodes --rates "$tmp/net.json" && ! grep -q "need the rate" "$tmp/o"'
 # a run too large for its device: the first of its alternatives, run by the config that is shown, is what was

@@ -173,18 +173,35 @@ static struct zt_run run_of(const struct zt_memory_alternatives *a,
     return run;
 }
 
+/* Its time; the names of rates that there are not for it are added to those that are missing. */
+static double seconds_of(struct zt_memory_alternatives *a,
+                         const struct zt_memory_alternative *r)
+{
+    struct zt_run run = run_of(a, r);
+    struct zt_rates all = a->rates;
+    const char *missing = NULL;
+    double seconds = zt_step_seconds(&r->work, &run, &all, &missing);
+
+    while (missing) {
+        size_t n = strlen(a->missing);
+        char name[32];
+
+        snprintf(name, sizeof(name), "\"%s\"", missing);
+        if (!strstr(a->missing, name))
+            snprintf(a->missing + n, sizeof(a->missing) - n, "%s%s", n ? ", " : "", name);
+        zt_rates_set(&all, missing, 1);
+        (void)zt_step_seconds(&r->work, &run, &all, &missing);
+    }
+    return seconds;
+}
+
 void zt_memory_alternatives_time(struct zt_memory_alternatives *a,
                                  const struct zt_rates *rates)
 {
     a->rates = *rates;
-    a->missing = NULL;
-    for (int i = 0; i < a->num; i++) {
-        struct zt_run run = run_of(a, &a->row[i]);
-        const char *missing = NULL;
-
-        a->row[i].seconds = zt_step_seconds(&a->row[i].work, &run, rates, &missing);
-        a->missing = missing ? missing : a->missing;
-    }
+    a->missing[0] = 0;
+    for (int i = 0; i < a->num; i++)
+        a->row[i].seconds = seconds_of(a, &a->row[i]);
     qsort(a->row, (size_t)a->num, sizeof(*a->row), compare);
 }
 
@@ -297,11 +314,11 @@ void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *
           out);
     for (int i = 0; i < a->num; i++)
         print_row(&a->row[i], out);
-    if (a->missing)
+    if (a->missing[0])
         fprintf(out,
-                "times are estimates; those without one need the rate \"%s\" in --rates "
+                "times are estimates; those without one need the rate%s %s in --rates "
                 "FILE (docs/OFFLOAD.md)\n",
-                a->missing);
+                strchr(a->missing, ',') ? "s" : "", a->missing);
     if (!a->num || !a->row[0].fits)
         return;
     config = config_json(a, &a->row[0]);

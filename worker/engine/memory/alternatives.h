@@ -32,7 +32,7 @@ struct zt_memory_alternatives {
     int num;
     const struct zt_run *run; /* as it was given; not owned */
     struct zt_rates rates;
-    const char *missing; /* the rate without which a time is not known; NULL: none */
+    char missing[192]; /* rates without which a time is not known, in quotes; "": none */
 };
 
 /*

@@ -56,6 +56,13 @@ json_t *zt_rates_json(const struct zt_rates *r)
     return o;
 }
 
+void zt_rates_set(struct zt_rates *r, const char *name, double rate)
+{
+    for (size_t i = 0; i < NUM_MEMBERS; i++)
+        if (!strcmp(name, members[i].key))
+            *member(r, i) = rate;
+}
+
 /* Members that are not set yet. */
 static void fill_in(struct zt_rates *r, const json_t *o)
 {
@@ -264,7 +271,7 @@ static void find_files(const struct zt_run *run, struct zt_rates *r)
     struct zt_rates measured = {.node = 0};
     struct zt_fault fault = {ZT_OK, ""};
     zt_err rc = ZT_OK;
-    char key[512];
+    char key[ZT_RATES_KEY];
     json_t *o;
     int at;
 
@@ -273,8 +280,12 @@ static void find_files(const struct zt_run *run, struct zt_rates *r)
                   (int)run->aio.threads, (long long)run->aio.block_size,
                   (int)run->aio.queue_depth, run->aio_engine,
                   run->verify_swap ? ", verified" : "");
-    for (const char *const *d = zt_rates_folders(run); *d && at < (int)sizeof(key); d++)
-        at += snprintf(key + at, sizeof(key) - (size_t)at, " %s", *d);
+    for (const char *const *d = zt_rates_folders(run); *d && at < (int)sizeof(key); d++) {
+        char *real = realpath(*d, NULL); /* a name means another folder elsewhere */
+
+        at += snprintf(key + at, sizeof(key) - (size_t)at, " %s", real ? real : *d);
+        free(real);
+    }
     o = cached(run, key);
     if (!o)
         rc = zt_rates_measure_files(run, &measured, &fault);

@@ -36,6 +36,9 @@ zt_err zt_rates_find(const struct zt_run *run, const struct zt_backend *backend,
                      struct zt_device *device, int threads, struct zt_rates *out,
                      struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* By the name that --rates has for it. */
+void zt_rates_set(struct zt_rates *r, const char *name, double rate);
+
 /* As --rates reads it: an object with what is known. NULL: no memory. */
 json_t *zt_rates_json(const struct zt_rates *r);
 

@@ -60,7 +60,7 @@ static void add_host(const char *key, char *out, size_t cap)
 
 json_t *zt_rates_cache_get(const char *key)
 {
-    char folder[4096], full[768];
+    char folder[4096], full[ZT_RATES_KEY + 160];
     json_t *all, *found, *rates = NULL;
     double age;
 
@@ -97,7 +97,7 @@ static int replace(const char *folder, const json_t *all)
 
 void zt_rates_cache_put(const char *key, const json_t *rates)
 {
-    char folder[4096], full[768];
+    char folder[4096], full[ZT_RATES_KEY + 160];
     json_t *all;
 
     if (!find_folder(folder, sizeof(folder)))

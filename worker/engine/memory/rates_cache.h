@@ -8,6 +8,8 @@
 
 #include <jansson.h>
 
+#define ZT_RATES_KEY 4096 /* bytes of a key that count */
+
 /* A copy, the caller's; NULL: nothing of this machine, or it is older than a week. */
 json_t *zt_rates_cache_get(const char *key);
 void zt_rates_cache_put(const char *key, const json_t *rates);
