@@ -5,6 +5,7 @@
 #include "launcher/plan/hostfile.h"
 #include "launcher/start/program.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,7 +35,10 @@ static bool report_hostfile(struct zt_host_report_out *r)
     if (zt_hosts_read(path, &h, &fault)) {
         zt_host_report_row(r, "hostfile", json_string(path), "%s: cannot be used", path);
         zt_host_report_problem(r, ZT_PROBLEM_ERROR, zt_err_exit_code(fault.code),
-                               "correct it; a line is 'NAME slots=N'", "%s", fault.text);
+                               access(path, R_OK) != 0
+                                   ? "name a file that is there and can be read"
+                                   : "correct it; a line is 'NAME slots=N'",
+                               "%s", fault.text);
         return false;
     }
     num = h.num;
@@ -82,14 +86,18 @@ static const char *in_ssh(const char *name, char out[4096])
     return out;
 }
 
+/* There is one, or what is wrong with the one that was named has been said. */
 static bool report_keys(struct zt_host_report_out *r)
 {
     static const char *const names[] = {"id_ed25519", "id_ecdsa", "id_rsa"};
+    const char *named = r->launch->ssh.identity;
+    bool lost = named && access(named, R_OK) != 0;
+    int why = lost ? errno : 0;
     json_t *list = json_array();
     char text[256] = "", path[4096];
 
-    if (r->launch->ssh.identity && access(r->launch->ssh.identity, R_OK) == 0) {
-        snprintf(text, sizeof(text), " %.200s", r->launch->ssh.identity);
+    if (named && !lost) {
+        snprintf(text, sizeof(text), " %.200s", named);
         json_array_append_new(list, zt_json_text(text + 1, strlen(text + 1)));
     }
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
@@ -99,7 +107,11 @@ static bool report_keys(struct zt_host_report_out *r)
         json_array_append_new(list, json_string(names[i]));
     }
     zt_host_report_row(r, "ssh_keys", list, "%s", text[0] ? text + 1 : "none in ~/.ssh");
-    return text[0] != 0;
+    if (lost)
+        zt_host_report_problem(r, ZT_PROBLEM_WARNING, 0,
+                               "name a key file that is there and can be read",
+                               "--ssh_identity %s: %s", named, strerror(why));
+    return text[0] != 0 || lost;
 }
 
 static bool report_known_hosts(struct zt_host_report_out *r)

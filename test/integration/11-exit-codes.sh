@@ -126,6 +126,9 @@ check "accelerate's --num_processes" says "that is --num_gpus N" --num_processes
 check "a plugin that is started as a program" says "a plugin is no program: leave out --no_python" --no_python train.so
 launch --standalone -- true
 check "what is so anyway is accepted" code_is 0
+launch --log_level passive -- true
+check "Trainer's --log_level passive, which says nothing" code_is 0
+check "... and detail" says "--log_level detail: that is --log_level debug, before the target" --log_level detail train.so
 launch --timeout 0.3 -- sleep 60
 check "--timeout: 124" code_is 124
 gone "after a timeout"

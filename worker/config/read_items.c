@@ -131,6 +131,9 @@ static const char *suggest_anywhere(const char *section, const char *key)
         d = zt_suggest_distance(key, name);
         if (d > 1 || (d && strlen(name) <= 4))
             continue;
+        if (strcmp(name, "enabled") ==
+            0) /* the switch of something else is never meant */
+            continue;
         d = 2 * d + (name_in(k, section) == NULL);
         if (d < cost) {
             cost = d;

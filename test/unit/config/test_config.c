@@ -321,6 +321,15 @@ static void test_config_oddities_are_accepted_and_noted(void **state)
     }
 }
 
+static void test_config_switch_of_another_section_is_not_suggested(void **state)
+{
+    (void)state;
+    assert_int_equal(read_config("{\"compile\": {\"enabled\": true}}"), 1);
+    assert_string_equal(problem(),
+                        "ds.json:1:14: unknown key \"enabled\" in \"compile\"");
+    zt_config_release(&config);
+}
+
 static void test_config_problems_name_file_line_and_column(void **state)
 {
     static const struct {
@@ -533,6 +542,7 @@ int main(void)
         cmocka_unit_test(test_config_switches_refuse_what_details_do_not),
         cmocka_unit_test(test_config_oddities_are_accepted_and_noted),
         cmocka_unit_test(test_config_problems_name_file_line_and_column),
+        cmocka_unit_test(test_config_switch_of_another_section_is_not_suggested),
         cmocka_unit_test(
             test_an_optimizer_that_is_not_built_is_answered_with_all_that_are),
         cmocka_unit_test(test_config_comments_can_be_keys),
