@@ -126,12 +126,12 @@ static void export_config(zt_model *m, const struct bert_config *c)
     zt_model_export(m, "model_type", "\"bert\"");
     export_task(m, "Bert");
     zt_model_export(m, "hidden_act", "\"%s\"", c->activation->name);
-    zt_model_export(m, "hidden_dropout_prob", "%.9g", c->drop);
-    zt_model_export(m, "attention_probs_dropout_prob", "%.9g", c->attn_drop);
+    export_real(m, "hidden_dropout_prob", c->drop);
+    export_real(m, "attention_probs_dropout_prob", c->attn_drop);
     if (c->head_drop != c->drop)
-        zt_model_export(m, "classifier_dropout", "%.9g", c->head_drop);
-    zt_model_export(m, "layer_norm_eps", "%.9g", c->eps);
-    zt_model_export(m, "initializer_range", "%.9g", c->deviation);
+        export_real(m, "classifier_dropout", c->head_drop);
+    export_real(m, "layer_norm_eps", c->eps);
+    export_real(m, "initializer_range", c->deviation);
     zt_model_export(m, "tie_word_embeddings", c->tied ? "true" : "false");
 }
 

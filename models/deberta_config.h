@@ -289,9 +289,9 @@ static void export_config(zt_model *m, const struct deberta_config *c)
         {"type_vocab_size", c->types}, {"pad_token_id", c->pad},
         {"embedding_size", c->embedding}, {"conv_kernel_size", c->conv_kernel});
     for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++)
-        zt_model_export(m, reals[i].key, "%.9g", reals[i].value);
+        export_real(m, reals[i].key, reals[i].value);
     if (c->head_drop != c->drop)
-        zt_model_export(m, "cls_dropout", "%.9g", c->head_drop);
+        export_real(m, "cls_dropout", c->head_drop);
     export_relative(m, c);
     export_flag(m, "position_biased_input", c->absolute);
     export_flag(m, "legacy", c->legacy);

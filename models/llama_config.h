@@ -496,7 +496,6 @@ static void export_token(zt_model *m, const char *key, int64_t token)
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct config *c)
 {
-
     zt_model_export(m, "model_type", "\"%s\"", kinds[c->kind].model_type);
     zt_model_export(m, "architectures", "[\"%s\"]", kinds[c->kind].class);
     EXPORT_SETTINGS(m, {"vocab_size", c->vocab}, {"hidden_size", c->width},
@@ -505,9 +504,9 @@ static void export_config(zt_model *m, const struct config *c)
                     {"num_key_value_heads", c->kv_heads}, {"head_dim", c->head_dim},
                     {"max_position_embeddings", c->positions});
     zt_model_export(m, "hidden_act", c->gemma ? "\"gelu_pytorch_tanh\"" : "\"silu\"");
-    zt_model_export(m, "rms_norm_eps", "%.15g", c->eps);
-    zt_model_export(m, "initializer_range", "%.15g", c->deviation);
-    zt_model_export(m, "attention_dropout", "%#.15g", c->dropout);
+    export_real(m, "rms_norm_eps", c->eps);
+    export_real(m, "initializer_range", c->deviation);
+    export_real(m, "attention_dropout", c->dropout);
     zt_model_export(m, "tie_word_embeddings", c->tied ? "true" : "false");
     export_rope(m, c);
     export_token(m, "bos_token_id", c->bos);

@@ -65,6 +65,15 @@ static inline void export_float(zt_model *m, const char *key, float x)
     zt_model_export(m, key, strpbrk(digits, ".e") ? "%s" : "%s.0", digits);
 }
 
+/* The same of a number that options and config.json have given in decimal digits. */
+static inline void export_real(zt_model *m, const char *key, double x)
+{
+    char digits[32];
+
+    snprintf(digits, sizeof(digits), "%.15g", x);
+    zt_model_export(m, key, strpbrk(digits, ".e") ? "%s" : "%s.0", digits);
+}
+
 static inline bool imported_flag(zt_model *m, const char *key, bool def)
 {
     return zt_model_config_int(m, key, def) != 0;

@@ -156,6 +156,21 @@ static void test_linear_scaling_divides_every_frequency(void **state)
 
 /* ---- config.json ---- */
 
+static void test_reals_that_are_whole_are_written_with_a_point(void **state)
+{
+    struct zt_model *m =
+        open_good("--model llama2-7b --initializer_range 0 --rms_norm_eps 1", NULL);
+    char *text = zt_model_config_text(m);
+
+    (void)state;
+    assert_non_null(text);
+    assert_non_null(strstr(text, "\"initializer_range\": 0.0,"));
+    assert_non_null(strstr(text, "\"rms_norm_eps\": 1.0,"));
+    assert_non_null(strstr(text, "\"attention_dropout\": 0.0,"));
+    free(text);
+    zt_model_close(m);
+}
+
 static void test_keys_that_are_left_out_are_those_of_transformers(void **state)
 {
     struct zt_model *m = open_good(NULL, "{\"model_type\": \"llama\"}");
@@ -401,6 +416,7 @@ int main(void)
         cmocka_unit_test(test_options_change_single_numbers_of_a_size),
         cmocka_unit_test(test_frequencies_of_llama3_are_those_of_transformers),
         cmocka_unit_test(test_linear_scaling_divides_every_frequency),
+        cmocka_unit_test(test_reals_that_are_whole_are_written_with_a_point),
         cmocka_unit_test(test_keys_that_are_left_out_are_those_of_transformers),
         cmocka_unit_test(test_mistral_has_its_window_unless_it_is_null),
         cmocka_unit_test(test_qwen3_and_gemma_have_heads_of_their_own_width),
