@@ -35,9 +35,12 @@ static const struct {
 } exit_codes[] = {
     {"0", "every rank succeeded"},
     {"1-125", "the code of the first rank that failed"},
-    {"128+N", "the first rank that failed was killed by signal N"},
+    {"128+N",
+     "signal N killed the first rank that failed, or stopped the job: 129 SIGHUP, 141 "
+     "nobody reads the output, 143 SIGTERM without a checkpoint"},
+    {"1", "training could not go on, or --ctl JOB save was turned down"},
     {"2", "bad usage"},
-    {"65", "bad config"},
+    {"65", "a config, data, weights or the numbers of a model are wrong"},
     {"66", "a file is missing: plugin, program, hostfile, data"},
     {"69", "a host cannot be reached, or was lost; or a connection between ranks was"},
     {"70", "a plugin, or zlaunch itself, made a mistake"},

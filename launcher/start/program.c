@@ -74,7 +74,8 @@ static zt_err refuse_folder(const char *name, struct zt_fault *fault)
     if (has_file(name, "config.json"))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "cannot run %s: it is the folder of a model; the target is "
-                            "its plugin, as in: zlaunch gpt2.so --model_name_or_path %s",
+                            "the plugin of its model_type, as of gpt2: zlaunch gpt2.so "
+                            "--model_name_or_path %s",
                             name, name);
     if (has_file(name, "__main__.py"))
         return zt_fault_set(fault, ZT_E_NOINPUT,

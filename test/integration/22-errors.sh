@@ -73,6 +73,9 @@ printf 'a slots=1\nb slots=1\n' >"$tmp/hosts"
 "$bin/zlaunch" --hostfile "$tmp/hosts" "$g" "${t[@]}" --launcher local >"$tmp/o" 2>&1
 check "what says where ranks run stands before the target" test $? -eq 2 -a -n "$(grep -F 'error: --launcher is an option of zlaunch: write it before' "$tmp/o")"
 check "a config whose name is empty" refused 2 "--deepspeed: it is empty, as a variable that is not set is" "$g" "${t[@]}" --deepspeed ""
+check "the folder of a model is no target" refused 66 "the target is the plugin of its model_type, as of gpt2: zlaunch gpt2.so" test/golden/llama3/model
+(cd "$tmp" && "$OLDPWD/scripts/quickstart" 3 nowhere) >"$tmp/o" 2>"$tmp/e"
+check "quickstart looks for its folder where it was called" test $? -eq 66 -a -n "$(grep -F "$tmp/nowhere: no folder of a model" "$tmp/e")"
 check "help is suggested" refused 2 "--hlep: unknown option; did you mean --help?" "$g" --hlep
 check "a switch that is no object" refused 65 'must be an object, as in {"enabled": true}, not true' "$g" "${t[@]}" --deepspeed '{"bf16": true}'
 check "a number in quotes" refused 65 'not "1e-4": write it without quotes' "$g" "${t[@]}" --deepspeed '{"optimizer": {"type": "Adam", "params": {"lr": "1e-4"}}}'
