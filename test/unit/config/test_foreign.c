@@ -135,6 +135,8 @@ static const struct {
      "--trace: it is empty, as a variable that is not set is; name a file"},
     {{"--load_best_model_at_end"}, "nothing is evaluated on the way"},
     {{"--save_only_model"}, "a checkpoint has all that training depends on"},
+    {{"--enable_jit_checkpoint"}, "give one of these, and leave it out"},
+    {{"--enable_jit_checkpoint", "false"}, NULL},
     {{"--logging_strategy", "steps"}, NULL},
     {{"--logging_strategy", "epoch"}, "every --logging_steps"},
     {{"--disable_tqdm", "True", "--save_safetensors", "--remove_unused_columns"}, NULL},
