@@ -439,8 +439,9 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
     void **state)
 {
     enum { KIB = 1024 };
-    static const char *const two[] = {"/", "/proc", NULL}, *const same[] = {"/", "/",
-                                                                            NULL};
+    static const char *const two[] = {"/", "/proc", NULL};
+    static const char *const same[] = {"/", "/", NULL};
+    static const char *const memory[] = {"/dev/shm", NULL};
     struct job j;
     struct zt_run run;
 
@@ -469,6 +470,16 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
     assert_string_equal(full(&j, &run, 60 * KIB, 21 * KIB), "/proc");
     assert_null(full(&j, &run, 0, 50 * KIB));
     assert_string_equal(full(&j, &run, 0, 51 * KIB), "/proc");
+
+    /* what is a part of the machine's memory has no more room than that */
+    run.zero.offload_param.nvme_paths = memory;
+    assert_null(full(&j, &run, 0, 50 * KIB));
+    j.plan.total = SIZE_MAX / 4;
+    assert_string_equal(full(&j, &run, 0, 50 * KIB), "/dev/shm");
+    says(refusal(&j, SIZE_MAX),
+         "/dev/shm has left (it is memory, which the run takes as well); name folders");
+    run.zero.offload_param.nvme_paths = two;
+    assert_null(full(&j, &run, 0, 50 * KIB));
 
     /* of folders that nothing goes to no drive is too small */
     assert_null(full(&j, &run, 0, 0));

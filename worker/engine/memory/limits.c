@@ -1,11 +1,13 @@
 /* limits.c -- what there is for a memory plan, and whether the plan fits in. */
 #include <errno.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "common/log.h"
@@ -71,6 +73,34 @@ static int add_shares(struct share_of_files *out, int num, const char *const *di
     return num;
 }
 
+/* Of `bytes` in host memory, what is not there yet. */
+static size_t to_come(const struct zt_memory_plan *plan, size_t bytes)
+{
+    size_t there = plan->process_now + plan->replicas_there;
+
+    return bytes > there ? bytes - there : 0;
+}
+
+/* What a file system that is in memory has left beside what the local ranks take there. */
+static size_t left_in_memory(const struct zt_memory_plan *plan, const struct zt_run *run)
+{
+    size_t ranks = (size_t)run->local_world, all = plan->available, taken = plan->total;
+
+    if (zt_run_is_staged(run)) {
+        all = plan->host_available == SIZE_MAX ? SIZE_MAX : plan->host_available * ranks;
+        taken = plan->host;
+    }
+    taken = to_come(plan, taken);
+    return all == SIZE_MAX ? SIZE_MAX : taken > all / ranks ? 0 : all - taken * ranks;
+}
+
+static bool is_in_memory(const char *dir)
+{
+    struct statfs fs;
+
+    return !statfs(dir, &fs) && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+}
+
 void zt_memory_plan_find_room(struct zt_memory_plan *plan, const struct zt_run *run)
 {
     const struct zt_state_bytes *s = &plan->state.in[ZT_PLACE_FILE];
@@ -91,6 +121,9 @@ void zt_memory_plan_find_room(struct zt_memory_plan *plan, const struct zt_run *
         if (statvfs(shares[i].dir, &fs))
             continue;
         left = fs.f_bavail * fs.f_frsize;
+        plan->full.in_memory = is_in_memory(shares[i].dir);
+        if (plan->full.in_memory && left_in_memory(plan, run) < left)
+            left = left_in_memory(plan, run);
         if (needs > left) {
             plan->full.folder = shares[i].dir;
             plan->full.needs = needs;
@@ -123,16 +156,17 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
     zt_err rc;
 
     plan->device_limit = run->device_memory_bytes;
-    zt_memory_plan_find_room(plan, run);
     plan->shm_available = shm_left(plan, run);
     if (!zt_run_is_staged(run)) {
         plan->available = left;
         plan->sharers = run->local_world;
         plan->addresses = address_space_left();
+        zt_memory_plan_find_room(plan, run);
         zt_memory_plan_fit_snapshot(plan, run);
         return ZT_OK;
     }
     plan->host_available = left / (size_t)run->local_world;
+    zt_memory_plan_find_room(plan, run);
     zt_memory_plan_fit_snapshot(plan, run);
     if (!dev)
         return ZT_OK;
@@ -167,14 +201,6 @@ static size_t mapped(const struct zt_memory_plan *plan)
     return plan->total + plan->state.peers - (plan->host ? 0 : plan->process_now);
 }
 
-/* Of `bytes` in host memory, what is not there yet. */
-static size_t to_come(const struct zt_memory_plan *plan, size_t bytes)
-{
-    size_t there = plan->process_now + plan->replicas_there;
-
-    return bytes > there ? bytes - there : 0;
-}
-
 bool zt_memory_plan_fits(const struct zt_memory_plan *plan)
 {
     size_t total = plan->host ? plan->total : to_come(plan, plan->total);
@@ -204,9 +230,11 @@ static void limit_text(const struct zt_memory_plan *plan, const struct zt_run *r
     else if (plan->full.folder)
         snprintf(out, cap,
                  "the %.2f MiB in files of the ranks of this machine are more than the "
-                 "%.2f MiB that the drive of nvme_path %.300s has left",
+                 "%.2f MiB that the drive of nvme_path %.300s has left%s",
                  (double)plan->full.needs / MIB, (double)plan->full.left / MIB,
-                 plan->full.folder);
+                 plan->full.folder,
+                 plan->full.in_memory ? " (it is memory, which the run takes as well)"
+                                      : "");
     else if (plan->on_device > plan->device_limit)
         snprintf(out, cap,
                  "%.1f MiB of that are on the device, and --device_memory is %.1f MiB",
@@ -300,6 +328,8 @@ zt_err zt_memory_plan_check(const struct zt_memory_plan_inputs *in,
         snprintf(advice, sizeof(advice),
                  "make it larger (docker run --shm-size=1g, or mount -o remount,size=1g "
                  "/dev/shm), or take --comm shm on one machine, --comm tcp on several");
+    else if (plan->full.folder && plan->full.in_memory)
+        snprintf(advice, sizeof(advice), "name folders on drives in nvme_path");
     else if (plan->full.folder)
         snprintf(
             advice, sizeof(advice),

@@ -52,6 +52,7 @@ struct zt_memory_plan {
     struct {
         const char *folder; /* NULL: every drive has room */
         size_t needs, left;
+        bool in_memory;
     } full;      /* the drive of a folder, and what all local ranks need there */
     size_t host; /* state in the host's memory if that is another */
     size_t
