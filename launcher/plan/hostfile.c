@@ -430,8 +430,9 @@ zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
             num_hosts, h->num, h->num == 1 ? " is" : "s are");
     for (int i = 0; i < (num_hosts > 0 ? num_hosts : h->num); i++)
         if (num_slots > h->host[i].num_slots)
-            return zt_fault_set(fault, ZT_E_USAGE, "--num_gpus %d: host %s has %d slots",
-                                num_slots, h->host[i].name, h->host[i].num_slots);
+            return zt_fault_set(fault, ZT_E_USAGE, "--num_gpus %d: host %s has %d slot%s",
+                                num_slots, h->host[i].name, h->host[i].num_slots,
+                                h->host[i].num_slots == 1 ? "" : "s");
     while (num_hosts > 0 && h->num > num_hosts) {
         release_host(&h->host[--h->num]);
     }

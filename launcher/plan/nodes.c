@@ -160,6 +160,11 @@ static zt_err choose_hosts(const struct zt_launch *l, struct zt_hosts *h, bool *
         rc = zt_hosts_exclude(h, l->exclude, fault);
     if (rc && !*from_file && visible_devices())
         zt_fault_context(fault, rc, "CUDA_VISIBLE_DEVICES=%s", visible_devices());
+    if (!rc && l->num_nodes > h->num && is_slurm_job(l))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--num_nodes %d: the Slurm job has %d node%s; ask Slurm for "
+                            "more, as by sbatch -N %d",
+                            l->num_nodes, h->num, h->num == 1 ? "" : "s", l->num_nodes);
     if (!rc)
         rc = zt_hosts_limit(h, l->num_nodes, l->num_gpus, fault);
     return rc;

@@ -100,8 +100,29 @@ for script in zlaunch zworker; do
     check "nothing is left" within 10 nothing_left
 done
 
+# ---- one that saves: it comes back when its time was over, not when somebody cancelled it
+is_pending() { job_is "$1" PENDING; }
+for script in zlaunch zworker; do
+    export ZT_SRUN_MPI=none MASTER_ADDR=127.0.0.1
+    save=(--output_dir "$tmp/out-$script" --save_steps 1000000 --resume_from_checkpoint auto)
+    id=$(ZLAUNCH=$zlaunch ZWORKER=$zworker sbatch --parsable -N 2 --ntasks-per-node=1 \
+        -o "$tmp/$script.saves" scripts/$script.sbatch "${long[@]}" "${save[@]}")
+    expect "$script.sbatch trains and will save" "$tmp/$script.saves" within 60 steps_of "$tmp/$script.saves"
+    scancel --batch --signal=USR1 "$id"
+    expect "saved when its time was over, it is in the queue again" "$tmp/$script.saves" within 20 is_pending "$id"
+    check "with a checkpoint" compgen -G "$tmp/out-$script/checkpoint-*" >/dev/null
+    scontrol release "$id" && scontrol update JobId="$id" StartTime=now
+    expect "and goes on there" "$tmp/$script.saves" within 60 grep -q "goes on at step\|resumed" "$tmp/$script.saves"
+    scancel "$id"
+    check "cancelled it is over, with nothing in the queue" within 20 job_is_over "$id"
+    check "nothing is left" within 10 nothing_left
+done
+
 # ---- a node that is not there any more
 export MASTER_ADDR=
+sbatch -W -N 2 --ntasks-per-node=1 -o "$tmp/three" --wrap "$zlaunch --num_nodes 3 --dry_run ${args[*]}" >/dev/null 2>&1
+expect "more nodes than the job has: Slurm is to be asked" "$tmp/three" \
+    grep -q -e "--num_nodes 3: the Slurm job has 2 nodes; ask Slurm for more, as by sbatch -N 3" "$tmp/three"
 ZLAUNCH=$zlaunch sbatch -W -N 2 --ntasks-per-node=1 -o "$tmp/nobin" --wrap "$zlaunch /nowhere/train.so --do_train" >/dev/null 2>&1
 check "a plugin that is not there: the job fails" test $? -ne 0
 check "nothing is left at the end" within 10 nothing_left
