@@ -92,8 +92,19 @@ static bool fingerprint(const struct zt_step_stats *s, struct zt_metric_value *v
         return true;                                                                     \
     }
 COPY_EVAL(step, integer)
-COPY_EVAL(tokens, integer)
 COPY_EVAL(loss, real)
+
+static bool eval_tokens(const struct zt_eval_stats *s, struct zt_metric_value *v)
+{
+    v->integer = s->tokens;
+    return !s->is_per_row;
+}
+
+static bool eval_samples(const struct zt_eval_stats *s, struct zt_metric_value *v)
+{
+    v->integer = s->samples;
+    return s->is_per_row;
+}
 
 static bool perplexity(const struct zt_eval_stats *s, struct zt_metric_value *v)
 {
@@ -304,11 +315,19 @@ const struct zt_metric zt_metrics[] = {
      .name = "tokens",
      .type = ZT_METRIC_INT,
      .unit = "tokens",
-     .help = "target tokens; where the loss is not per token, all tokens of the rows, "
-             "with padding",
+     .help = "target tokens; where the loss is divided by what a field adds up to, all "
+             "tokens of the rows, with padding",
      .measure_eval = eval_tokens,
      .column = 20,
      .format = "  over %lld tokens"},
+    {.event = ZT_METRIC_EVAL,
+     .name = "samples",
+     .type = ZT_METRIC_INT,
+     .unit = "rows",
+     .help = "where the loss is a mean over rows, as of classes and of numbers",
+     .measure_eval = eval_samples,
+     .column = 20,
+     .format = "  over %lld rows"},
     {.event = ZT_METRIC_EVAL,
      .name = "loss",
      .type = ZT_METRIC_REAL,

@@ -41,10 +41,11 @@ struct zt_step_stats {
 
 /* What the engine measured in an evaluation. */
 struct zt_eval_stats {
-    int64_t step;   /* the last one before it; 0: none */
-    int64_t tokens; /* targets where the loss is per token, else those of rows */
-    double loss;    /* mean over what the model's loss is divided by */
-    bool is_per_token;
+    int64_t step;    /* the last one before it; 0: none */
+    int64_t tokens;  /* targets where the loss is per token, else those of rows */
+    int64_t samples; /* rows with data, where the loss is per row */
+    double loss;     /* mean over what the model's loss is divided by */
+    bool is_per_token, is_per_row;
     bool is_of_bytes; /* a token is a byte */
     bool is_of_words; /* a token is a word that has a tag */
     /* of tasks with labels; the members behind each are measured where it is true */

@@ -299,6 +299,16 @@ static void add_to_list(zt_args *a, struct zt_value *v, const char *text)
     v->list = list;
 }
 
+/* A file or another text that words have said before by another name of the option: of numbers the
+ * last one counts, as everywhere. */
+static bool contradicts(const struct zt_option *o, const struct zt_value *old,
+                        const struct zt_value *v)
+{
+    return o->kind == ZT_OPT_STRING && !(o->flags & ZT_OPTION_ADDS) &&
+           old->from == ZT_FROM_FLAG && v->from == ZT_FROM_FLAG && old->text &&
+           strcmp(old->where, v->where) != 0 && strcmp(old->text, v->text) != 0;
+}
+
 bool zt_args_set(zt_args *a, int row, const char *const *texts, int num_texts,
                  zt_from from, const char *where, struct zt_problems *report)
 {
@@ -324,6 +334,12 @@ bool zt_args_set(zt_args *a, int row, const char *const *texts, int num_texts,
                         num_texts);
         return false;
     } else if (!parse_value(a, o, texts[0], where, &v, report)) {
+        return false;
+    } else if (contradicts(o, old, &v)) {
+        zt_problems_add(report, ZT_E_USAGE,
+                        "%s and %s are two names of one option, and their "
+                        "values differ: give one of them",
+                        old->where, v.where);
         return false;
     }
     if (o->flags & ZT_OPTION_ADDS && old->from == from && old->text && *old->text)

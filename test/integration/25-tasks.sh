@@ -19,6 +19,7 @@ for kind in "classify classes.jsonl" "regress numbers.tsv" "tag tags.jsonl" "mas
     check "  one rank, accumulated and recomputed, the same curve" same_curve "$tmp/$1" "$tmp/$1-1rank" 1e-5
 done
 
+lacks() { ! grep -q "$@"; }
 check "rows of any width train" bert 2 "$tmp/wide" classify classes.jsonl --dropout 0 --max_steps 120
 check "  and are learnt" awk -v first="$(field loss "$tmp/wide" | head -n 1)" -v last="$(field loss "$tmp/wide" | tail -n 1)" \
     'BEGIN { exit !(last < 0.5 * first) }'
@@ -31,9 +32,12 @@ sizes=(--hidden_size 32 --num_hidden_layers 2)
 "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/bert.so" --task classify --model_name_or_path "$out" \
     --eval_file "$tmp/some.jsonl" "${sizes[@]}" >"$tmp/2" 2>"$tmp/2.err"
 check "  which say what labels of other data mean" grep -q '"event":"eval"' "$tmp/2"
+check "  over rows, which is what the loss is a mean of" grep -q "\"samples\":$(wc -l <"$tmp/some.jsonl")," "$tmp/2"
+check "  and not over tokens with padding" lacks '"event":"eval".*"tokens":' "$tmp/2"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --model_name_or_path "$out" --eval_file "$tmp/some.jsonl" --tokenizer_name "$tok" \
     "${sizes[@]}" >"$tmp/2" 2>"$tmp/2.err"
-check "  and without --task that it is for their head" grep -q 'nothing trains them here; the head that the folder has is for --task classify' "$tmp/2.err"
+check "  and without --task it is refused, for their head is for that task" test $? -eq 65
+check "  which is said" grep -q 'nothing trains them here; the head that the folder has is for --task classify' "$tmp/2.err"
 
 # refused CODE WORDS TASK FILE ARGS...
 refused() {

@@ -539,17 +539,23 @@ static zt_err open_weights(struct zt_engine *e, struct zt_fault *fault)
     return rc ? rc : zt_zero_setup_model(e->zero, fault);
 }
 
-static void tell_of_new_params(const struct zt_engine *e)
+/* What a head of first values says of any data is worth nothing. */
+static zt_err check_new_params(const struct zt_engine *e, struct zt_fault *fault)
 {
     const char *task = NULL;
 
-    if (!e->new_params[0] || e->run->rank)
-        return;
-    if (!e->run->do_train && !zt_task_reads_examples(e->task))
+    if (!e->new_params[0])
+        return ZT_OK;
+    if (e->run->do_train) {
+        if (!e->run->rank)
+            zt_log(ZT_LOG_INFO, "weights", "%s", e->new_params);
+        return ZT_OK;
+    }
+    if (!zt_task_reads_examples(e->task))
         task = zt_task_of_trained_head(e->run->model_name_or_path);
-    zt_log(e->run->do_train ? ZT_LOG_INFO : ZT_LOG_WARN, "weights", "%s%s%s",
-           e->new_params, task ? "; the head that the folder has is for --task " : "",
-           task ? task : "");
+    return zt_fault_set(fault, ZT_E_CONFIG, "%s%s%s", e->new_params,
+                        task ? "; the head that the folder has is for --task " : "",
+                        task ? task : "");
 }
 
 /* A plugin that sets itself up does so with first values, as at the start of the run that
@@ -568,7 +574,7 @@ static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault
     if (!rc && !resumed && !first)
         rc = open_weights(e, fault);
     if (!rc && !resumed)
-        tell_of_new_params(e);
+        rc = check_new_params(e, fault);
     zt_checkpoint_name_training(e);
     return rc;
 }

@@ -77,8 +77,11 @@ static struct zt_eval_stats stats_of(const struct zt_engine *e, int64_t step,
 
     return (struct zt_eval_stats){.step = step,
                                   .tokens = (int64_t)sums[per_token ? 1 : 2],
+                                  .samples = (int64_t)sums[1],
                                   .loss = sums[0] / sums[1],
                                   .is_per_token = per_token,
+                                  .is_per_row =
+                                      e->model->layout.divisor == ZT_DIVISOR_ROWS,
                                   .is_of_words = e->task == ZT_TASK_TAG,
                                   .is_of_bytes = zt_dataset_is_bytes(e->eval_data)};
 }

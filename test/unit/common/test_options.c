@@ -31,7 +31,11 @@ static const struct zt_option table[] = {
      .value = "X",
      .def = "0.5",
      .help = "how fast"},
-    {.name = "name", .kind = ZT_OPT_STRING, .value = "TEXT", .help = "who"},
+    {.name = "name",
+     .kind = ZT_OPT_STRING,
+     .alias = "called",
+     .value = "TEXT",
+     .help = "who"},
     {.name = "mode",
      .kind = ZT_OPT_CHOICE,
      .value = "MODE",
@@ -116,6 +120,14 @@ static void test_options_take_letters_and_aliases(void **state)
     done(&p);
     assert_int_equal(parse(&p, "-n7", "--num_accelerators", "9"), 0);
     assert_int_equal(zt_args_int(p.args, "num_gpus"), 9);
+    done(&p);
+    assert_int_equal(parse(&p, "--name", "a", "--name", "b", "--called", "b"), 0);
+    assert_string_equal(zt_args_string(p.args, "name"), "b");
+    done(&p);
+    assert_int_equal(parse(&p, "--name", "a", "--called", "b"), 1);
+    assert_string_equal(said(&p),
+                        "--name and --called are two names of one option, and their "
+                        "values differ: give one of them");
     done(&p);
 }
 

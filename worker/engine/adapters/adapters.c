@@ -268,8 +268,9 @@ static zt_err check_saved(const struct zt_model *m, const struct zt_adapters *a,
         if (!(p->flags & ZT_EXTRA) && is_saved(a, p))
             return zt_fault_set(
                 fault, ZT_E_CONFIG,
-                "adapters: modules_to_save has the module of %s, which is "
-                "no head of this model: it cannot be trained whole",
+                "adapters: modules_to_save has the module of %s, a weight that the "
+                "model has without adapters: only heads that begin as new, as those of "
+                "--task classify, are trained whole beside adapters",
                 p->name);
     }
     return ZT_OK;
