@@ -152,4 +152,16 @@ check "  " knows regress side
 check "  " knows regress another
 check "  and of words, each by itself" made tag words.jsonl
 check "  " knows tag rejects
+# a plugin that keeps its logits to itself: metrics come from them
+mute() { # mute TASK FILE: an evaluation is refused before the first step
+    cp models/*.h models/bert.c "$tmp" && sed -i 's/zt_step_result(s, ZT_LOGITS, x);//' "$tmp/encoder.h" &&
+        cc -shared -fPIC -O1 -D_GNU_SOURCE -Iinclude -o "$tmp/mute.so" "$tmp/bert.c" -lm || return 1
+    "$bin/zworker" "$tmp/mute.so" --task "$1" --train_file "$tmp/$2" --eval_file "$tmp/$2" --tokenizer_name "$tok" "${sizes[@]}" \
+        --num_attention_heads 2 --block_size 16 --do_train --do_eval --max_steps 1 >"$tmp/o" 2>&1
+    [ $? -eq 70 ] && grep -qF 'and the result logits of its forward has 0 numbers' "$tmp/o" && ! grep -q 'step 1' "$tmp/o"
+}
+if command -v cc >/dev/null; then
+    check "a plugin without the logits of classes is told so" mute classify classes.jsonl
+    check "  of tags as well" mute tag tags.jsonl
+fi
 finish

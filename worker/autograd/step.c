@@ -334,15 +334,21 @@ static void upload_batch(struct zt_step *s)
     }
 }
 
-/* Whether the batch has all that a loss depends on. */
+/* Whether the batch has all that a loss depends on: of labels those that are required, and of
+ * others one at least. */
 static bool has_labels(const struct zt_step *s)
 {
     const struct zt_batch_layout *l = &s->cfg.model->layout;
+    int labels = 0, there = 0;
 
-    for (int i = 0; i < l->num; i++)
+    for (int i = 0; i < l->num; i++) {
+        labels += l->fields[i].label;
+        there += l->fields[i].label && s->batch.fields[i];
         if (l->fields[i].label && l->fields[i].required && !s->batch.fields[i])
             return false;
-    return s->pass.mode != ZT_MODE_GENERATE;
+    }
+    return s->pass.mode == ZT_MODE_TRAIN ||
+           (s->pass.mode == ZT_MODE_EVAL && (there || !labels));
 }
 
 /* Logits of every position, or of the last: (B, T or 1, V). */

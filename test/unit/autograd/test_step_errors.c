@@ -468,6 +468,47 @@ static void test_passes_that_make_no_sense_are_refused(void **state)
     rig_close(&r);
 }
 
+static zt_err optional_build(zt_model *m, void **self)
+{
+    (void)self;
+    one = zt_model_block(m, "h.3");
+    w1 = zt_block_param(one, "w1", ZT_SHAPE(5, 4), ZT_ONES(), 0);
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_TOKENS, .dtype = ZT_I32, .required = true,
+                                     .shape = {ZT_DIM_B, ZT_DIM_T}));
+    zt_model_field(m, ZT_BATCH_FIELD(.name = ZT_LABELS, .dtype = ZT_I32, .label = true,
+                                     .shape = {ZT_DIM_B}));
+    zt_model_field(m, ZT_BATCH_FIELD(.name = "images", .dtype = ZT_U8,
+                                     .shape = {ZT_DIM_B, 4})); /* absent */
+    zt_model_set_loss_divisor(m, ZT_DIVISOR_ROWS, NULL);
+    return zt_model_status(m);
+}
+
+static void test_a_batch_without_labels_that_are_not_required_has_none(void **state)
+{
+    static int32_t tokens[3];
+    struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = 1, .T = 3, .fields = {tokens}};
+    struct zt_plugin plugin = stage_plugin;
+    struct zt_fault fault = {ZT_OK, ""};
+    zt_tensor *out = NULL;
+    struct rig r;
+
+    (void)state;
+    scene = 99;
+    plugin.build = optional_build;
+    rig_open(&r, "meta", ZT_F32, &plugin, (struct zt_step_config){.seed = 0});
+    expect_ok(zt_step_forward(r.step, &pass, &out, &fault), &fault);
+    assert_int_equal(zt_tensor_ndim(out), 3);
+    zt_step_end(r.step);
+    pass.fields[1] = tokens;
+    assert_int_equal(zt_step_forward(r.step, &pass, &out, &fault), ZT_E_PLUGIN);
+    zt_step_end(r.step);
+    pass.mode = ZT_MODE_TRAIN;
+    pass.fields[1] = NULL;
+    assert_int_equal(zt_step_forward(r.step, &pass, &out, &fault), ZT_E_PLUGIN);
+    zt_step_end(r.step);
+    rig_close(&r);
+}
+
 /* ---- out of memory, at every allocation ---- */
 
 static void test_a_pool_too_small_fails_cleanly_at_every_point(void **state)
@@ -581,6 +622,7 @@ int main(void)
         cmocka_unit_test(test_blocks_are_named_in_what_goes_wrong),
         cmocka_unit_test(test_tensors_that_were_kept_are_not_read_where_they_are_not),
         cmocka_unit_test(test_passes_that_make_no_sense_are_refused),
+        cmocka_unit_test(test_a_batch_without_labels_that_are_not_required_has_none),
         cmocka_unit_test(test_a_pool_too_small_fails_cleanly_at_every_point),
         cmocka_unit_test(test_a_failing_hook_stops_the_step),
     };

@@ -51,6 +51,30 @@ static void set_fields(const struct meta_run *d, struct zt_pass *pass)
             pass->fields[i] = d->zeros;
 }
 
+/* Whether an evaluation pass has what metrics of its task come from: better before the training
+ * than behind it. */
+static zt_err check_logits(const struct meta_run *d, const struct zt_pass *pass,
+                           struct zt_fault *fault)
+{
+    const struct zt_model *m = d->in->model;
+    const zt_tensor *t = zt_step_find_result(d->step, ZT_LOGITS);
+    zt_task task = zt_model_task(m);
+    int64_t labels = task == ZT_TASK_REGRESS ? 1 : zt_model_num_labels(m), n;
+
+    if (task != ZT_TASK_CLASSIFY && task != ZT_TASK_REGRESS && task != ZT_TASK_TAG)
+        return ZT_OK;
+    n = t ? zt_view_numel(zt_tensor_view(t)) : 0;
+    labels *= task == ZT_TASK_TAG ? pass->T : 1;
+    if (n == pass->B * labels)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_PLUGIN,
+                        "plugin %s: metrics of this task come from %lld rows of %lld "
+                        "logits, and the result %s of its forward has %lld numbers: "
+                        "zt_step_result(s, ZT_LOGITS, logits)",
+                        m->plugin->name, (long long)pass->B, (long long)labels, ZT_LOGITS,
+                        (long long)n);
+}
+
 /* One pass of a kind; leaves the pools empty again. `micro` counts from 0. */
 static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
                        struct zt_fault *fault)
@@ -63,6 +87,8 @@ static zt_err run_pass(struct meta_run *d, struct zt_pass pass, int64_t micro,
     rc = zt_step_forward(d->step, &pass, &out, fault);
     if (!rc && pass.mode == ZT_MODE_TRAIN)
         rc = zt_step_backward(d->step, out, pass.dloss, fault);
+    if (!rc && pass.mode == ZT_MODE_EVAL && !d->predicts)
+        rc = check_logits(d, &pass, fault);
     zt_step_end(d->step);
     return rc ? rc : zt_zero_pass_end(d->zero, fault);
 }
