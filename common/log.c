@@ -19,6 +19,8 @@ static struct {
 } cfg = {.level = ZT_LOG_INFO, .who = "zlaunch", .rank = -1};
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
+/* as in --log_level, and in what zlaunch says itself */
+static const char *const json_level_names[] = {"error", "warning", "info", "debug"};
 
 void zt_log_init(zt_log_level level, bool json, const char *who)
 {
@@ -51,20 +53,39 @@ double zt_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Append the JSON form of `s` between quotes; stops early rather than overflow. */
+/* Bytes of the UTF-8 character at `s`, which a zero ends; 0: it is none. */
+static size_t utf8_bytes(const unsigned char *s)
+{
+    size_t n = s[0] < 0x80                    ? 1
+               : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
+               : (s[0] & 0xf0) == 0xe0        ? 3
+               : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
+                                              : 0;
+
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+/* Append the JSON form of `s` between quotes; stops early rather than overflow. What is no
+ * UTF-8, as a character that was cut, becomes U+FFFD. */
 static size_t put_json(char *out, size_t cap, size_t at, const char *s)
 {
-    for (; *s && at + 8 < cap; s++) {
-        unsigned char c = (unsigned char)*s;
+    while (*s && at + 8 < cap) {
+        size_t n = utf8_bytes((const unsigned char *)s);
 
-        if (c == '"' || c == '\\') {
-            out[at++] = '\\';
-            out[at++] = (char)c;
-        } else if (c < 0x20) {
-            at += (size_t)snprintf(out + at, cap - at, "\\u%04x", c);
-        } else {
-            out[at++] = (char)c;
-        }
+        if (*s == '"' || *s == '\\')
+            at += (size_t)snprintf(out + at, cap - at, "\\%c", *s);
+        else if ((unsigned char)*s < 0x20)
+            at += (size_t)snprintf(out + at, cap - at, "\\u%04x", *s);
+        else
+            at += (size_t)snprintf(out + at, cap - at, "%.*s", n ? (int)n : 3,
+                                   n ? s : "\xef\xbf\xbd");
+        s += n ? n : 1;
     }
     return at;
 }
@@ -123,7 +144,7 @@ void zt_log(zt_log_level level, const char *module, const char *fmt, ...)
     if (cfg.json) {
         at = (size_t)snprintf(line, sizeof(line),
                               "{\"ts\":\"%s\",\"event\":\"log\",\"level\":\"%s\",", when,
-                              level_names[level]);
+                              json_level_names[level]);
         if (cfg.rank >= 0)
             at +=
                 (size_t)snprintf(line + at, sizeof(line) - at, "\"rank\":%d,", cfg.rank);

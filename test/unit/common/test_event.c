@@ -190,7 +190,7 @@ static void a_json_log_goes_to_the_supervisor_and_not_to_stderr(void **state)
     zt_warn("weights", "a \"name\"\nis odd");
     o = next_of(ZT_FRAME_LOG);
     assert_string_equal(zt_json_get_text(o, "event", ""), "log");
-    assert_string_equal(zt_json_get_text(o, "level", ""), "warn");
+    assert_string_equal(zt_json_get_text(o, "level", ""), "warning");
     assert_int_equal(zt_json_get_int(o, "rank", 0), 1);
     assert_string_equal(zt_json_get_text(o, "module", ""), "weights");
     assert_string_equal(zt_json_get_text(o, "msg", ""), "a \"name\"\nis odd");
@@ -198,6 +198,37 @@ static void a_json_log_goes_to_the_supervisor_and_not_to_stderr(void **state)
     zt_log_init(ZT_LOG_INFO, false, "zworker");
     zt_warn("weights", "text"); /* to stderr */
     assert_null(next());
+}
+
+static void a_json_log_is_utf8_whatever_the_text_is(void **state)
+{
+    static const char *const cases[][2] = {
+        {"caf\xc3\xa9 \xe6\x97\xa5 \xf0\x9f\x98\x80\x7f", NULL},
+        {"cut \xe6\x97", "cut \xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xe9t\xe9", "\xef\xbf\xbdt\xef\xbf\xbd"},
+        {"\xc0\x80\xff", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* half of a pair */
+    };
+    char longer[6000];
+    json_t *o;
+
+    (void)state;
+    zt_log_init(ZT_LOG_INFO, true, "zworker");
+    zt_event_open(1, 2);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        zt_info("data", "%s", cases[i][0]);
+        o = next_of(ZT_FRAME_LOG);
+        assert_string_equal(zt_json_get_text(o, "msg", ""),
+                            cases[i][1] ? cases[i][1] : cases[i][0]);
+        json_decref(o);
+    }
+    for (size_t i = 0; i + 2 < sizeof(longer); i += 2)
+        memcpy(longer + i, "\xc3\xbc", 3);
+    zt_info("data", "%s", longer);
+    o = next_of(ZT_FRAME_LOG);
+    assert_non_null(o);
+    json_decref(o);
+    zt_log_init(ZT_LOG_INFO, false, "zworker");
 }
 
 struct talker {
@@ -304,6 +335,8 @@ int main(void)
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(
             a_json_log_goes_to_the_supervisor_and_not_to_stderr, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_json_log_is_utf8_whatever_the_text_is, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(
             a_rank_that_asks_gets_lines_and_what_ends_an_answer, setup, teardown),
         cmocka_unit_test_setup_teardown(
