@@ -273,10 +273,10 @@ threes --device_memory "$(awk -v d="$device" 'BEGIN { print d - 0.05 }')MiB"
 check "nine rows that do not fit are three times three" grep -q " no  *3 x 3  .*[0-9]$" "$tmp/o"
 # keys of the first take the place of the run's own, and say so where state is not offloaded any more
 echo '{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu", "ratio": 0.5}, "offload_param": {"device": "cpu"}},
-    "activation_checkpointing": {"cpu_checkpointing": true}}' >"$tmp/offloaded.json"
+    "activation_checkpointing": {"cpu_checkpointing": true, "partition_activations": true}}' >"$tmp/offloaded.json"
 "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" --deepspeed "$tmp/offloaded.json" --rates "$tmp/given.json" >"$tmp/o" 2>&1
 none='{"device":"none"' first=$(sed -n '/^{$/,/^}$/p' "$tmp/o" | tr -d ' \n')
-for key in "\"offload_optimizer\":$none" "\"offload_param\":$none" '"cpu_checkpointing":false'; do
+for key in "\"offload_optimizer\":$none" "\"offload_param\":$none" '"cpu_checkpointing":false' '"partition_activations":false'; do
     check "  $key" grep -qF "$key" <<<"$first"
 done
 "$bin/zlaunch" --dry_run "$g" "${t[@]}" --gradient_checkpointing --rates "$tmp/given.json" >"$tmp/o" 2>&1

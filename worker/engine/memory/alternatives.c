@@ -256,11 +256,28 @@ static json_t *zero_json(const struct zt_memory_alternatives *a,
     return zero;
 }
 
+/* What asks for recomputation, where it does or did; NULL: nothing. */
+static json_t *activations_json(const struct zt_memory_alternatives *a,
+                                const struct zt_memory_alternative *r)
+{
+    json_t *o = NULL;
+
+    if (r->host_inputs || a->run->cpu_checkpointing)
+        o = json_pack("{sb}", "cpu_checkpointing", (int)r->host_inputs);
+    if (!r->recompute &&
+        zt_run_json_says(a->run, "activation_checkpointing.partition_activations")) {
+        o = o ? o : json_object();
+        json_object_set_new(o, "partition_activations", json_false());
+    }
+    return o;
+}
+
 /* The keys that make the config of the run, or an empty one, that of this one. */
 static json_t *config_json(const struct zt_memory_alternatives *a,
                            const struct zt_memory_alternative *r)
 {
-    json_t *own = json_pack("{sb}", "gradient_checkpointing", (int)r->recompute), *all;
+    json_t *own = json_pack("{sb}", "gradient_checkpointing", (int)r->recompute), *all,
+           *activations;
 
     if (a->run->zero.share_node_weights && r->stage % 3 == 0)
         json_object_set_new(own, "share_node_weights", json_false());
@@ -268,9 +285,9 @@ static json_t *config_json(const struct zt_memory_alternatives *a,
                     (json_int_t)r->micro_batch, "gradient_accumulation_steps",
                     (json_int_t)r->accumulation, "zero_optimization", zero_json(a, r),
                     "zlaunch", own);
-    if (r->host_inputs || a->run->cpu_checkpointing)
-        json_object_set_new(all, "activation_checkpointing",
-                            json_pack("{sb}", "cpu_checkpointing", (int)r->host_inputs));
+    activations = activations_json(a, r);
+    if (activations)
+        json_object_set_new(all, "activation_checkpointing", activations);
     return all;
 }
 
