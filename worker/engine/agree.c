@@ -144,6 +144,24 @@ static void drop_partial_character(char line[LINE_BYTES + 1])
     line[i > 0 && (line[i - 1] & 0x80) ? i - 1 : n] = 0;
 }
 
+/* The name of a line "name: value"; 0: it has none. */
+static size_t name_bytes(const char *line)
+{
+    size_t n = strcspn(line, " ");
+
+    return n && line[n] && line[n - 1] == ':' ? n : 0;
+}
+
+/* Lines of two names, which are in the order of the alphabet: who has the later one lacks the
+ * other, and has nothing in its place. */
+static void drop_unrelated_line(struct line_difference *d)
+{
+    size_t n = name_bytes(d->mine), k = name_bytes(d->theirs);
+
+    if (n && k && (n != k || memcmp(d->mine, d->theirs, n) != 0))
+        *(strcmp(d->mine, d->theirs) < 0 ? d->theirs : d->mine) = 0;
+}
+
 static zt_err report_difference(const char *what, struct line_difference *all, int world,
                                 struct zt_fault *fault)
 {
@@ -163,6 +181,7 @@ static zt_err report_difference(const char *what, struct line_difference *all, i
         snprintf(more, sizeof(more), " (and %d more)", others);
     drop_partial_character(all[first].mine);
     drop_partial_character(all[first].theirs);
+    drop_unrelated_line(&all[first]);
     return zt_fault_set(
         fault, ZT_E_PEER,
         "rank %d%s differs from rank 0 in %s: it has \"%s\" where rank 0 has \"%s\"; "

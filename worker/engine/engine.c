@@ -124,10 +124,10 @@ static zt_err agree(struct zt_engine *e, struct zt_fault *fault)
         rc = zt_run_paths_text(e->run, &paths, fault);
     if (!rc)
         rc = zt_agree_data_text(e->train_data, e->eval_data, &data, fault);
+    if (!rc) /* first: values of the config follow from what is given */
+        rc = zt_agree(e->comm, "its options", paths, fault);
     if (!rc)
         rc = zt_agree(e->comm, "the config", config, fault);
-    if (!rc)
-        rc = zt_agree(e->comm, "its options", paths, fault);
     if (!rc)
         rc = zt_agree(e->comm, "the model", model, fault);
     if (!rc)

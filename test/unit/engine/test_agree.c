@@ -89,6 +89,16 @@ static void test_a_text_that_ends_early_is_told(void **state)
     ranks_say(2, SAYS("rank 1", "stage: 1", "stage: 10"));
 }
 
+static void test_a_line_that_one_lacks_is_told(void **state)
+{
+    (void)state;
+    texts[0] = "a: 0\nstage: 1\nz: 1\n";
+    texts[1] = "a: 0\nb: 7\nstage: 1\nz: 1\n";
+    ranks_say(2, SAYS("rank 1", "b: 7", "(nothing)"));
+    texts[1] = "a: 0\nz: 1\n";
+    ranks_say(2, SAYS("rank 1", "(nothing)", "stage: 1"));
+}
+
 /* The message for a difference at byte `at` of a text of `lines` lines of 99 and a \n. */
 static void differ_at(size_t lines, size_t at)
 {
@@ -300,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_equal_texts_agree),
         cmocka_unit_test(test_the_first_rank_and_line_that_differ_are_named),
         cmocka_unit_test(test_a_text_that_ends_early_is_told),
+        cmocka_unit_test(test_a_line_that_one_lacks_is_told),
         cmocka_unit_test(test_a_difference_anywhere_in_a_long_text_is_found),
         cmocka_unit_test(test_long_lines_are_cut_around_the_difference),
         cmocka_unit_test(test_a_cut_leaves_no_half_character),
