@@ -348,6 +348,10 @@ static void test_foreign_names_that_are_taken_are_noted(void **state)
     assert_non_null(strstr(zt_run_note(r, 1), "--dtype float32: master weights"));
     assert_string_equal(zt_run_note(r, 2), "--max_seq_length 64 is --block_size 64");
     zt_run_close(r);
+    r = accepted(try_it(1, NULL, "--eval_delay=0.0", "--fsdp=", "--fsdp", "False"));
+    assert_non_null(strstr(zt_run_note(r, 1), "there is nothing to switch off"));
+    assert_non_null(strstr(zt_run_note(r, 2), "there is nothing to switch off"));
+    zt_run_close(r);
 }
 
 /* The rows of a name stand together, an option is a row for some values alone, and what a
