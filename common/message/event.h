@@ -15,6 +15,8 @@
 #ifndef COMMON_MESSAGE_EVENT_H
 #define COMMON_MESSAGE_EVENT_H
 
+#include <limits.h>
+
 #include "common/fault.h"
 #include "common/message/input.h"
 #include "common/message/metrics.h"
@@ -58,8 +60,8 @@ void zt_event_saves(int64_t grace_s, int64_t newest_step);
 /* A request that `zlaunch --ctl JOB save` passes to every rank of the running job. */
 struct zt_control_request {
     int64_t id;
-    char name[16];  /* "save", "trace" */
-    char dir[1024]; /* of "save": where to; "": where the run has its own */
+    char name[16];      /* "save", "trace" */
+    char dir[PATH_MAX]; /* of "save": where to; "": where the run has its own */
 };
 /* Take the next request if one was received; never waits. Each has to be answered
  * once. */

@@ -444,6 +444,9 @@ int zt_ctl_main(const char *job, int argc, char *const *words, struct zt_render 
     if (!request)
         return zt_err_exit_code(zt_fault_set(fault, ZT_E_USAGE, "--ctl %s: ask for %s",
                                              job, zt_ctl_requests_text(text)));
+    if (strlen(request) >= PATH_MAX)
+        return zt_err_exit_code(zt_fault_set(fault, ZT_E_USAGE, "--ctl: %.60s...: %s",
+                                             request, strerror(ENAMETOOLONG)));
     rc = zt_ctl_talk_to(job, &t, &chosen, fault);
     if (rc)
         return zt_err_exit_code(rc);

@@ -20,9 +20,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define ASK_BYTES 4096 /* of what a client may send */
-#define REQUEST_S 5.0  /* to say what it wants */
-#define END_S     10.0 /* to take the last words */
+#define ASK_BYTES 16384 /* of what a client may send: a path, escaped */
+#define REQUEST_S 5.0   /* to say what it wants */
+#define END_S     10.0  /* to take the last words */
 #define TICK_MS   500
 #define BACKLOG   128
 #define QUEUE_LOW (ZT_CTL_QUEUE / 4)

@@ -40,7 +40,7 @@
 /* queued output bytes above which ranks are no longer read from */
 #define ZT_SCREEN_HIGH (1u << 20)
 
-#define ZT_SUP_DIR 1024
+#define ZT_SUP_DIR PATH_MAX
 
 /* added to a grace for the round trip to other hosts */
 #define ZT_REMOTE_MS 1100

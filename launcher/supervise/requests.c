@@ -10,6 +10,7 @@
 #include "launcher/ctl/ctl.h"
 #include "launcher/ctl/detach.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,9 +19,9 @@
 #define PENDING_MAX 8
 #define RANKS_S     600.0 /* for all ranks to answer a request */
 #define CHECK_MS    50
-#define RANKS_MAX   4096 /* listed one by one up to so many */
-#define FLUSH_S     0.5  /* for clients to read the last lines */
-#define ANSWER_MAX  1024 /* bytes of a rank's answer that are kept */
+#define RANKS_MAX   4096             /* listed one by one up to so many */
+#define FLUSH_S     0.5              /* for clients to read the last lines */
+#define ANSWER_MAX  (PATH_MAX + 512) /* bytes of a rank's answer that are kept */
 
 /* A request that the ranks have not all answered yet. */
 struct pending {

@@ -133,6 +133,14 @@ check "  and why, from all ranks" said "all 2 ranks: this run has no --output_di
 check "  and what to ask instead" said "ask for 'save weights DIR'"
 ask "$(job_id)" save weights ""
 check "  not into a folder without a name: 2" code_is 2
+part=$(printf 'x%.0s' {1..200})
+ask "$(job_id)" save weights "$tmp/$part/$part/$part/$part/$part/$part"
+check "save weights into a folder whose path is long: 0" code_is 0
+check "  it is that folder" test -s "$tmp/$part/$part/$part/$part/$part/$part/model.safetensors"
+check "  and told in full" said "$part/$part/$part/$part/$part/$part"
+ask "$(job_id)" save weights "$(printf "/$part%.0s" {1..21})"
+check "  one that no system takes: 2" code_is 2
+check "  says so" said "File name too long"
 ask "$(job_id)" save weights "$tmp/mine"
 check "save weights DIR: 0" code_is 0
 check "  the weights are there" test -s "$tmp/mine/model.safetensors"
@@ -146,9 +154,9 @@ ask "$(job_id)" save weights
 check "save weights, and not where: 1, for the run has no folder" code_is 1
 ask "$(job_id)" trace
 check "trace: 0" code_is 0
-check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-6.json.rank1"
+check "  of the next steps" said "rank 1: the timeline of 5 steps is in $tmp/run/zlaunch-trace-$(job_id)-7.json.rank1"
 for r in 0 1; do
-    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-6.json.rank$r | wc -l)" = 5
+    check "  rank $r: five steps" test "$(grep -o '"name":"step"' "$tmp"/run/zlaunch-trace-*-7.json.rank$r | wc -l)" = 5
 done
 mkdir -p "$tmp/kept/global_step1" && printf global_step1 >"$tmp/kept/latest"
 echo '{}' | tee "$tmp/kept/config.json" >"$tmp/kept/global_step1/manifest.json"
@@ -464,7 +472,7 @@ if command -v python3 >/dev/null; then
 import json, socket, struct, sys, time
 def dial():
     s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(sys.argv[1]); return s
-body = b'0' + json.dumps({"ask": "attach"}).encode()
+body = b"0" + json.dumps({"request": "attach"}).encode()
 body = bytes([48]) + body[1:]
 slow = [dial() for _ in range(8)]
 for s in slow: s.sendall(struct.pack(">I", len(body)) + body)      # they follow, and never read

@@ -52,7 +52,7 @@ static zt_err try_folder(struct zt_engine *e, const struct zt_control_request *r
                          bool *saved, struct zt_fault *fault)
 {
     struct zt_fault why = {ZT_OK, ""};
-    char text[1200];
+    char text[PATH_MAX + 64];
     zt_err rc = zt_engine_check_weights_dir(e, r->dir, &why);
 
     *saved = false;
