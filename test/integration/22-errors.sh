@@ -200,6 +200,7 @@ plans() { # plans TEXT ARGS...: the dry run of gpt2 says TEXT
         grep -qF -- "$text" "$tmp/o"
 }
 check "a dry run with data plans the training" plans "optimizer state" --train_file "$tmp/corpus.txt"
+check "... and of an evaluation its rows" plans "2 ranks, 4 rows of an evaluation)" --do_eval --eval_file "$tmp/corpus.txt" --per_device_eval_batch_size 4
 check "... and shows no devices to ranks of a processor" sh -c "! '$bin/zlaunch' --num_gpus 2 --device cpu --dry_run '$g' | grep CUDA_VISIBLE"
 check "... and without says that it counts the weights alone" plans "with a --train_file" --vocab_size 256
 planned() { # the plan and the memory, one object a line and nothing else

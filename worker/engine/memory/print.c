@@ -67,17 +67,22 @@ void zt_memory_plan_print(const struct zt_memory_plan *plan, const struct zt_run
     const char *host = zt_run_is_staged(run) ? "   in host memory" : "";
     /* of a run that does more, the peak may be elsewhere */
     size_t cache = run->do_train || run->do_eval ? 0 : plan->cache;
-    char available[48] = "unlimited";
+    char available[48] = "unlimited", rows[64] = "";
     size_t at;
 
     if (plan->available != SIZE_MAX)
         snprintf(available, sizeof(available), "%.1f MiB", (double)plan->available / MIB);
+    if (run->do_train)
+        snprintf(rows, sizeof(rows), ", micro-batch %lld",
+                 (long long)run->micro_batch_size);
+    else if (run->do_eval)
+        snprintf(rows, sizeof(rows), ", %lld rows of an evaluation",
+                 (long long)run->per_device_eval_batch_size);
     at = (size_t)snprintf(
         out, cap,
-        "memory of one rank (%lld parameters, %s, ZeRO stage %d, %d ranks, micro-batch "
-        "%lld):\n",
+        "memory of one rank (%lld parameters, %s, ZeRO stage %d, %d ranks%s):\n",
         (long long)model->numel, zt_dtype_name(run->compute_dtype), run->zero.stage,
-        run->world, (long long)run->micro_batch_size);
+        run->world, rows);
     at = row(out, cap, at, "weights", s->weights);
     at = row(out, cap, at, "gathered weights", s->gathered);
     at = row(out, cap, at, "secondary shards", s->secondary);
