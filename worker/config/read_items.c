@@ -12,6 +12,7 @@
 
 #include "worker/config/config.h"
 #include "common/suggest.h"
+#include "worker/config/options.h"
 
 /* Where the walk is: a section, as the table and as messages name it. */
 struct section_cursor {
@@ -143,7 +144,8 @@ static const char *suggest_anywhere(const char *section, const char *key)
     return best ? best->path : NULL;
 }
 
-/* What is written for a name of DeepSpeed's by who knows another program. */
+/* What is written for a name of DeepSpeed's by who knows another program, and the other name
+ * of an option for a key, which has one. */
 static const char *habitual_name(const char *key)
 {
     static const char *const names[][2] = {
@@ -172,11 +174,15 @@ static const char *habitual_name(const char *key)
         {"grad_accumulation_steps", "gradient_accumulation_steps"},
         {"zero", "zero_optimization"},
         {"zero_stage", "stage"},
+        {"logging_steps", "steps_per_print"},
     };
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
         if (strcmp(key, names[i][0]) == 0)
             return names[i][1];
+    for (const struct zt_option *o = zt_run_options(); o->name; o++)
+        if (o->alias && strcmp(key, o->alias) == 0)
+            return o->name;
     return key;
 }
 
