@@ -157,11 +157,11 @@ static void print_detached(const struct begun *job, struct zt_render *r)
     if (!zt_render_is_json(r)) {
         printf("%s\n", job->job_id);
         fflush(stdout);
-        fprintf(stderr,
-                "zlaunch: the job runs in the background, its output goes to %s\n"
-                "  see it:    zlaunch --attach %s\n"
-                "  ask it:    zlaunch --ctl %s status\n",
-                job->log, job->job_id, job->job_id);
+        zt_render_message(r, ZT_LOG_INFO,
+                          "the job runs in the background, its output goes to %s\n"
+                          "  see it:    zlaunch --attach %s\n"
+                          "  ask it:    zlaunch --ctl %s status",
+                          job->log, job->job_id, job->job_id);
         return;
     }
     o = json_object();

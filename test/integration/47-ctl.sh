@@ -312,6 +312,10 @@ id=$(cat "$tmp/out")
 finished() { [ "$(grep -c finished "$tmp/log")" = 2 ]; }
 check "--log_file has the output" within 10 finished
 within 20 over || fail "the job did not end"
+launch --quiet --detach --log_file "$tmp/log" -- true
+check "--quiet --detach: the id, and no more" test ! -s "$tmp/err" -a "$(wc -l <"$tmp/out")" = 1
+id=$(cat "$tmp/out")
+within 20 over || fail "the job did not end"
 # a plugin has begun when it has made a step
 launch --detach --log_file "$tmp/begun" "${train[@]}" --train_file "$tmp/nowhere.txt"
 check "--detach: a plugin that fails before it begins" code_is 66
