@@ -96,6 +96,14 @@ static void say_fault(const struct zt_render_config *how, const struct zt_fault 
         fputs("Try 'zlaunch --help'.\n", stderr);
 }
 
+static void write_summary(const char *path, int code, const struct zt_fault *fault)
+{
+    json_t *end = end_event(code, 0, fault);
+
+    (void)zt_summary_write(path, end, NULL); /* it may be the fault */
+    json_decref(end);
+}
+
 /* A fault before anything runs. */
 static int complain(const struct zt_launch *l, bool json, const struct zt_fault *fault)
 {
@@ -105,35 +113,47 @@ static int complain(const struct zt_launch *l, bool json, const struct zt_fault 
     say_fault(&how, fault);
     if (json)
         print_end(&how, code, 0, fault);
-    if (l && l->summary && l->action == ZT_LAUNCH_RUN) {
-        json_t *end = end_event(code, 0, fault);
-
-        (void)zt_summary_write(l->summary, end, NULL); /* it may be the fault */
-        json_decref(end);
-    }
+    if (l && l->summary && l->action == ZT_LAUNCH_RUN)
+        write_summary(l->summary, code, fault);
     return code;
 }
 
-/* Does this command line ask for JSON? Of one that cannot be read, as far as it can. */
-static bool asks_for_json(int argc, char **argv)
+/* What a command line that cannot be read says of an option, as far as it can; NULL: nothing. */
+static const char *said_of(int argc, char **argv, const char *name, const char *variable)
 {
-    const char *from_env = getenv("ZLAUNCH_LOG_FORMAT");
-    bool json = from_env && strcmp(from_env, "json") == 0;
+    const char *value = getenv(variable);
+    size_t len = strlen(name);
 
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        size_t n = strlen(argv[i]);
+        size_t n = strlen(argv[i]), k = 0;
 
         if (n > 3 && strcmp(argv[i] + n - 3, ".so") == 0)
             break;
-        if (strncmp(argv[i], "--log", 5) != 0 || n < 12 ||
-            strncmp(argv[i] + 6, "format", 6) != 0)
+        if (n < len + 2 || strncmp(argv[i], "--", 2) != 0)
             continue;
-        json = strcmp(argv[i][12] == '=' ? argv[i] + 13
-                      : i + 1 < argc     ? argv[i + 1]
-                                         : "",
-                      "json") == 0;
+        while (k < len &&
+               (argv[i][2 + k] == name[k] || (argv[i][2 + k] == '-' && name[k] == '_')))
+            k++;
+        if (k == len && argv[i][2 + k] == '=')
+            value = argv[i] + len + 3;
+        else if (k == len && !argv[i][2 + k])
+            value = i + 1 < argc ? argv[i + 1] : NULL;
     }
-    return json;
+    return value;
+}
+
+/* Options that are wrong: nothing is known for sure but that. */
+static int complain_of_options(int argc, char **argv, const struct zt_fault *fault)
+{
+    const char *format = said_of(argc, argv, "log_format", "ZLAUNCH_LOG_FORMAT");
+    const char *summary = said_of(argc, argv, "summary", "ZLAUNCH_SUMMARY");
+    int code = complain(NULL, format && strcmp(format, "json") == 0, fault);
+    size_t n = summary ? strlen(summary) : 0;
+
+    /* a value that is missing may have made a plugin of it */
+    if (n && *summary != '-' && (n < 3 || strcmp(summary + n - 3, ".so") != 0))
+        write_summary(summary, code, fault);
+    return code;
 }
 
 static void warn(void *ctx, const char *text)
@@ -425,9 +445,9 @@ int main(int argc, char **argv)
         return zt_err_exit_code(ZT_E_SYSTEM);
     zt_json_watch_memory();
     if (zt_limits_open_files(ZT_LIMITS_FILES, "zlaunch needs", &fault))
-        return complain(NULL, asks_for_json(argc, argv), &fault);
+        return complain_of_options(argc, argv, &fault);
     if (zt_launch_open(argc, argv, &launch, &fault))
-        return complain(NULL, asks_for_json(argc, argv), &fault);
+        return complain_of_options(argc, argv, &fault);
     if (launch->action != ZT_LAUNCH_PRINTED && launch->action != ZT_LAUNCH_CTL)
         clear_up();
     if (launch->action == ZT_LAUNCH_CTL) {

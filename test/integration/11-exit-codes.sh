@@ -141,6 +141,8 @@ launch --summary "$tmp/summary" --num_gpus 2 -- sh -c 'exit 3'
 check "--summary holds the end as JSON" grep -q '"exit_code":3' "$tmp/summary"
 launch --summary "$tmp/summary" --num_gpus 2 -- "$tmp/no/program"
 check "  of a job that does not begin, too" grep -q '"exit_code":66,"ranks":0,"cause":"' "$tmp/summary"
+launch --nope --summary "$tmp/summary" -- true
+check "  and of one whose options are wrong" grep -q '"exit_code":2,"ranks":0,"cause":"--nope' "$tmp/summary"
 launch_bg --summary "$tmp/summary" -- sleep 60
 has_no_end() { [ ! -s "$tmp/summary" ]; }
 check "  and nothing of another one while a job runs" within 10 has_no_end
