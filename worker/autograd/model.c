@@ -106,6 +106,18 @@ static bool good_name(zt_model *m, const char *what, const char *name)
     return true;
 }
 
+/* A file of weights is JSON with a name for each tensor, and one that is none. */
+static bool can_be_stored(zt_model *m, const char *name)
+{
+    json_t *text = json_string(name);
+    bool ok = text && strcmp(name, "__metadata__") != 0;
+
+    if (!ok)
+        fail(m, "parameter %s: no file of weights can have this name", name);
+    json_decref(text);
+    return ok;
+}
+
 zt_block *zt_model_block(zt_model *m, const char *name)
 {
     struct zt_block *b;
@@ -207,7 +219,7 @@ zt_param *zt_block_param(zt_block *block, const char *name, int ndim,
     if (!block)
         return NULL;
     m = block->model;
-    if (!good_name(m, "parameter", name))
+    if (!good_name(m, "parameter", name) || !can_be_stored(m, name))
         return NULL;
     if (zt_model_find(m, name))
         return fail(m, "two parameters are called %s", name);

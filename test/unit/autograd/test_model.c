@@ -207,6 +207,16 @@ static void bad_export(zt_model *m)
     zt_model_export(m, "model_type", "gpt%d", 2);
 }
 
+static void no_text(zt_model *m)
+{
+    zt_block_param(zt_model_block(m, "a"), "gr\xff", ZT_SHAPE(1), ZT_ONES(), 0);
+}
+
+static void reserved(zt_model *m)
+{
+    zt_block_param(zt_model_block(m, "a"), "__metadata__", ZT_SHAPE(1), ZT_ONES(), 0);
+}
+
 static void twin_of_nothing(zt_model *m)
 {
     zt_param_twin(m, NULL, "lm_head.weight");
@@ -293,7 +303,9 @@ static void test_bad_declarations_are_refused_by_name(void **state)
                    "zt_block_adjoin() of w and no parameter");
     expect_refusal(vocab_below_0, NULL, ZT_E_PLUGIN,
                    "zt_model_set_vocab(): -3 is below 0");
-    assert_int_equal(released, 15);
+    expect_refusal(no_text, NULL, ZT_E_PLUGIN, "no file of weights can have this name");
+    expect_refusal(reserved, NULL, ZT_E_PLUGIN, "parameter __metadata__: no file");
+    assert_int_equal(released, 17);
     silent.build = silent_build;
     silent.release = NULL;
     assert_int_equal(zt_model_open(&silent, &cfg, &m, &fault), ZT_E_PLUGIN);
