@@ -170,6 +170,8 @@ static void warn_of_environment(const struct zt_launch *l, const struct zt_job_p
     struct zt_render_config how = screen_of(l, l->json);
 
     how.level = l->level;
+    if (p->left_out)
+        say(&how, ZT_LOG_WARN, p->left_out);
     if (!p->is_plugin)
         zt_env_names_check(
             &(struct zt_env_readers){

@@ -13,7 +13,7 @@
 struct forward_list {
     char **item; /* (num) NAME=VALUE */
     size_t num;
-    bool warns; /* of files that are left out */
+    char **left_out; /* where the text about files that are goes; NULL: nowhere */
 };
 
 static const char *const prefixes[] = {"NCCL_", "UCX",    "OMP_",    "MLFLOW",
@@ -108,6 +108,22 @@ static zt_err take_line(struct forward_list *l, const char *p, const char *end,
     return set(l, p, (size_t)(eq - p), eq + 1, (size_t)(end - eq - 1), fault);
 }
 
+static zt_err tell_left_out(struct forward_list *l, const char *path, int why,
+                            struct zt_fault *fault)
+{
+    char *before = l->left_out ? *l->left_out : NULL;
+
+    if (!l->left_out)
+        return ZT_OK;
+    if (asprintf(l->left_out, "%s%s%s: %s; left out", before ? before : "",
+                 before ? "\n" : "", path, strerror(why)) < 0) {
+        *l->left_out = before;
+        return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the environment");
+    }
+    free(before);
+    return ZT_OK;
+}
+
 /* A file of the user's home that cannot be read is left out: the job may well not be about
  * it. Where a job says which file, or has one beside it, that is an error. */
 static zt_err take_file(struct forward_list *l, const char *folder, const char *name,
@@ -124,9 +140,9 @@ static zt_err take_file(struct forward_list *l, const char *folder, const char *
     text = zt_small_file(path, FILE_MAX_BYTES, &n);
     left_out = !text && is_home &&
                (errno == EACCES || errno == EPERM || errno == EINVAL || errno == EIO);
-    if (left_out && l->warns)
-        fprintf(stderr, "zlaunch: warning: %s: %s; left out\n", path, strerror(errno));
-    if (!text && !left_out && errno != ENOENT && errno != ENOTDIR)
+    if (left_out)
+        rc = tell_left_out(l, path, errno, fault);
+    else if (!text && errno != ENOENT && errno != ENOTDIR)
         rc = zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
     for (const char *p = text; !rc && p && p < text + n;) {
         const char *nl = memchr(p, '\n', (size_t)(text + n - p));
@@ -190,9 +206,9 @@ static int by_name(const void *a, const void *b)
 }
 
 static zt_err forward(char *const *env, char *const *exports, bool only_named,
-                      char ***out, struct zt_fault *fault)
+                      char ***out, char **left_out, struct zt_fault *fault)
 {
-    struct forward_list l = {.item = calloc(1, sizeof(*l.item)), .warns = !only_named};
+    struct forward_list l = {.item = calloc(1, sizeof(*l.item)), .left_out = left_out};
     zt_err rc = ZT_OK;
 
     if (!l.item)
@@ -217,15 +233,15 @@ static zt_err forward(char *const *env, char *const *exports, bool only_named,
 }
 
 zt_err zt_forward_env(char *const *env, char *const *exports, char ***out,
-                      struct zt_fault *fault)
+                      char **left_out, struct zt_fault *fault)
 {
-    return forward(env, exports, false, out, fault);
+    return forward(env, exports, false, out, left_out, fault);
 }
 
 zt_err zt_forward_named(char *const *env, char *const *exports, char ***out,
                         struct zt_fault *fault)
 {
-    return forward(env, exports, true, out, fault);
+    return forward(env, exports, true, out, NULL, fault);
 }
 
 void zt_forward_release(char **list)

@@ -21,12 +21,13 @@
  * env: NULL-terminated NAME=VALUE list, as environ; HOME and DS_ENV_FILE are taken from
  * it. exports: NULL-terminated, or NULL. *out: allocated, NULL-terminated, each name
  * once, sorted. ZT_E_USAGE names the file and line, or the option; ZT_E_NOINPUT a file
- * that is there and cannot be read.
+ * that is there and cannot be read; one of the home is left out, with a line in *left_out
+ * (NULL before, and the caller's to free).
  */
 zt_err zt_forward_env(char *const *env, char *const *exports, char ***out,
-                      struct zt_fault *fault) ZT_MUST_CHECK;
-/* The same of files and exports alone. A file that is left out is a warning of
- * zt_forward_env(), none of this one. */
+                      char **left_out, struct zt_fault *fault) ZT_MUST_CHECK;
+/* The same of files and exports alone. A file that is left out is told by
+ * zt_forward_env(), not by this one. */
 zt_err zt_forward_named(char *const *env, char *const *exports, char ***out,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_forward_release(char **list); /* NULL is fine */

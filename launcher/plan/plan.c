@@ -256,7 +256,7 @@ static zt_err choose_forward(struct zt_job_plan *p, const struct zt_launch *l,
 
     if (rc)
         return rc;
-    rc = zt_forward_env(environ, exports, &p->forward, fault);
+    rc = zt_forward_env(environ, exports, &p->forward, &p->left_out, fault);
     for (size_t i = 0; !rc && exports[i]; i++)
         rc = take_own_value(&exports[i], fault);
     if (!rc)
@@ -349,6 +349,7 @@ void zt_job_plan_close(struct zt_job_plan *plan)
     json_decref(plan->env);
     zt_forward_release(plan->forward);
     zt_forward_release(plan->named);
+    free(plan->left_out);
     zt_forward_release(plan->push);
     json_decref(plan->pushed);
     zt_job_plan_nodes_release(plan);

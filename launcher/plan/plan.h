@@ -55,6 +55,8 @@ struct zt_job_plan {
     /* NULL-terminated NAME=VALUE: what daemons on other hosts get on top of their
      * environment, and the part of it that was asked for, which those here get too */
     char **forward, **named;
+    char
+        *left_out; /* lines about files of variables that could not be read; NULL: none */
     struct zt_ssh_options ssh;
     /* how ranks prove to each other that they are of this job. Not with --no_ssh: there
      * every node has a zlaunch of its own, and none could tell the others */

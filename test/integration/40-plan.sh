@@ -163,6 +163,10 @@ HOME=$tmp/home launch -- true
 check "one in the home that cannot be read is left out" code_is 0
 check "  with a warning" err_has "warning: $tmp/home/.deepspeed_env: "
 check "  one" test "$(grep -c 'left out' "$tmp/err")" = 1
+HOME=$tmp/home launch --log_format json -- true
+check "  which is an event where all are" sh -c '[ ! -s "$1" ] && grep -q "\"event\":\"log\",\"level\":\"warning\".*deepspeed_env: .*left out" "$2"' - "$tmp/err" "$tmp/out"
+HOME=$tmp/home launch --quiet -- true
+check "  and nothing with --quiet" test ! -s "$tmp/err"
 
 launch --launcher PDSH --dry_run -- true
 check "--launcher in capitals, as the deepspeed launcher takes it" code_is 0
