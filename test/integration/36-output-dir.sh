@@ -115,6 +115,8 @@ check "  before how to replace it" err_has "--resume_from_checkpoint auto goes o
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint "$out/checkpoint-5"
 check "a checkpoint that is none: 66" code_is 66
 check "  and which there is" err_has "there is no checkpoint of that name; the newest in $out is checkpoint-400"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint run400
+check "so is another name that ends in a step: 66" code_is 66
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out" --resume_from_checkpoint auto
 check "a run that is complete" code_is 0
 check "  says so" err_has "all 400 steps are made already: a larger --max_steps goes on"

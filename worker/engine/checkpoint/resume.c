@@ -144,11 +144,21 @@ static bool is_forbidden(const char *fmt, const char *a, const char *b)
     return !is_file(path) && access(path, R_OK | X_OK) != 0 && errno == EACCES;
 }
 
+/* Of a step, as it is told: "500", or the tag in its checkpoint, "global_step500". "": of none;
+ * a folder that is not there may end in a number, too. */
+static const char *digits_of_step(const char *what)
+{
+    static const char tag[] = "global_step", digits[] = "0123456789";
+    const char *step = what + (strncmp(what, tag, strlen(tag)) ? 0 : strlen(tag));
+
+    return step[strspn(step, digits)] ? "" : step;
+}
+
 /* What a folder of that name is, or one in --output_dir; "": nothing that is known. */
 static const char *describe_named(const struct zt_run *run, const char *what)
 {
     const char *they_are = zt_ckpt_describe_foreign(what);
-    const char *digits = what + strcspn(what, "0123456789");
+    const char *digits = digits_of_step(what);
     char path[PATH_MAX];
 
     if (*they_are || !run->output_dir || strchr(what, '/'))
@@ -178,7 +188,7 @@ static zt_err refuse_foreign(const char *what, const struct candidates *c,
 static zt_err find_named(const struct zt_run *run, const char *what, struct candidates *c,
                          struct zt_fault *fault)
 {
-    const char *digits = what + strcspn(what, "0123456789"), *they_are;
+    const char *digits = digits_of_step(what), *they_are;
     zt_err rc;
 
     if (is_checkpoint("%s%s", what, "", c))
