@@ -129,8 +129,9 @@ void zt_manual_man(FILE *out)
         out,
         ".SH ENVIRONMENT\n.TP\n.B ZLAUNCH_PLUGIN_PATH\nfolders to look for a plugin in "
         "that is given by its name alone, with ':' between; after them come those of the "
-        "plugins that ship.\n.TP\n.B ZLAUNCH_ZWORKER\nthe zworker to run, when it is "
-        "neither beside zlaunch nor in PATH.\n.TP\n.B NO_COLOR, CLICOLOR, "
+        "plugins that ship.\n.TP\n.B ZLAUNCH_ZWORKER\nthe zworker to run, in place of "
+        "the one beside zlaunch or in PATH; on other hosts as \\-\\-zworker.\n.TP\n.B "
+        "NO_COLOR, CLICOLOR, "
         "CLICOLOR_FORCE, CI, TERM\ndecide about colour and the live progress line.\n");
     fprintf(out, ".SH EXAMPLES\n");
     for (size_t i = 0; i < COUNT(examples); i++) {

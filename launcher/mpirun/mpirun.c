@@ -315,6 +315,12 @@ static const char *asked_in_vain(const struct zt_launch *l)
         {l->bind_cores_to_rank, "bind_cores_to_rank"},
         {l->core_list, "bind_core_list"},
         {l->ssh.push, "push"},
+        {l->ssh.port > 0, "ssh_port"},
+        {l->ssh.identity, "ssh_identity"},
+        {l->ssh.known_hosts, "ssh_known_hosts"},
+        {l->ssh_accept_any_host, "ssh_accept_any_host"},
+        {l->ssh.jump, "ssh_jump"},
+        {l->ssh.program, "ssh_program"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)

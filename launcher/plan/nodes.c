@@ -250,6 +250,12 @@ static zt_err choose_way(struct zt_job_plan *p, const struct zt_launch *l,
     if (l->node_rank >= h->num)
         return zt_fault_set(fault, ZT_E_USAGE, "--node_rank %d: there are %d nodes",
                             l->node_rank, h->num);
+    if (l->launcher_args && *l->launcher_args && !is_mpi(l->launcher) && !srun)
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--launcher_args: they are words for mpirun (--launcher openmpi "
+            "and its like), and for the srun that --launcher slurm starts a "
+            "program with; here is neither: leave them out");
     p->only_node = l->node_rank;
     if (l->node_rank >= 0) {
         p->nodes[l->node_rank].starter = &zt_starter_local;

@@ -239,6 +239,7 @@ fi
 launch --help
 check "the help says that --hang_timeout is off" sh -c "tr -s ' \n' ' ' <'$tmp/out' | grep -q -- '--hang_timeout SECONDS when no rank makes progress .* 0, the default: never'"
 launch --print_man
+check "the man page says that ZLAUNCH_ZWORKER comes first" out_has "the zworker to run, in place of the one beside zlaunch or in PATH"
 check "the man page has the codes of signals to zlaunch" out_has "129 SIGHUP, 141 nobody reads the output"
 check "the man page names every option of --help" sh -c "'$zlaunch' --help | grep -oE -- '^ +(-., )?--[a-z_]+' | grep -oE -- '--[a-z_]+' | sort -u | sed 's/-/\\\\\\\\-/g; s/ \$//' | while read -r o; do grep -q -- \"\$o\" '$tmp/out' || exit 1; done"
 finish

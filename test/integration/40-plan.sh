@@ -213,11 +213,18 @@ check "  with both numbers" err_has "worker-0 has 4, worker-1 2"
 launch --hostfile "$tmp/mpi" --launcher impi --include h1 --dry_run -- true
 check "impi refuses filters: 2" code_is 2
 for option in elastic_training "max_restarts 1" "hang_timeout 9" "summary $tmp/end" "enable_each_rank_log $tmp/logs" serve_store \
-    bind_cores_to_rank "bind_core_list 0" push; do
+    bind_cores_to_rank "bind_core_list 0" push "ssh_port 22" "ssh_identity k" "ssh_known_hosts k" ssh_accept_any_host \
+    "ssh_jump a" "ssh_program ssh"; do
     # shellcheck disable=SC2086
     launch --launcher mpich --$option -- true
     check "mpich refuses --$option, which it does not do: 2" code_is 2
     check "  by its name" err_has "--launcher mpich: mpirun starts the ranks, and --${option%% *} has no effect there"
+done
+for way in "" "--launcher ssh --hostfile $tmp/mpi" "--launcher local"; do
+    # shellcheck disable=SC2086
+    launch $way --launcher_args=-x --dry_run -- true
+    check "words for no mpirun, $way: 2" code_is 2
+    check "  with what they are for" err_has "--launcher_args: they are words for mpirun"
 done
 
 # Running one: a stand-in for mpirun that starts its words once.
