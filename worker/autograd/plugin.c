@@ -218,11 +218,21 @@ static zt_err check_sizes(const char *path, const struct zt_plugin *p,
 static zt_err check_members(const char *path, const struct zt_plugin *p,
                             struct zt_fault *fault)
 {
-    if (!p->name || !p->build || !p->forward)
+    uint32_t flags = p->flags & ~(ZT_PLUGIN_CACHED | ZT_PLUGIN_CACHED_SOURCE);
+
+    if (!p->name || !*p->name || !p->build || !p->forward)
         return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: ZT_PLUGIN() lacks .%s", path,
-                            !p->name    ? "name"
-                            : !p->build ? "build"
-                                        : "forward");
+                            !p->name || !*p->name ? "name"
+                            : !p->build           ? "build"
+                                                  : "forward");
+    if (flags)
+        return zt_fault_set(fault, ZT_E_PLUGIN, "plugin %s: .flags has 0x%x, no flag",
+                            path, flags);
+    if ((p->flags & ZT_PLUGIN_CACHED_SOURCE) && !(p->flags & ZT_PLUGIN_CACHED))
+        return zt_fault_set(fault, ZT_E_PLUGIN,
+                            "plugin %s: .flags has ZT_PLUGIN_CACHED_SOURCE without "
+                            "ZT_PLUGIN_CACHED, beside which it means something",
+                            path);
     return ZT_OK;
 }
 

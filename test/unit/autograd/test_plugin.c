@@ -133,6 +133,22 @@ static void test_entry_that_is_missing_or_lacks_members(void **state)
                    ZT_E_PLUGIN, "ZT_PLUGIN() lacks .forward");
 }
 
+static void test_flags_that_mean_nothing_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal(compile(HEAD FUNCS "ZT_PLUGIN(.name = \"x\", .build = b, .forward = f,"
+                                      ".flags = ZT_PLUGIN_CACHED | 64);",
+                           SHARED),
+                   ZT_E_PLUGIN, ".flags has 0x40, no flag");
+    expect_refusal(compile(HEAD FUNCS "ZT_PLUGIN(.name = \"x\", .build = b, .forward = f,"
+                                      ".flags = ZT_PLUGIN_CACHED_SOURCE);",
+                           SHARED),
+                   ZT_E_PLUGIN, "ZT_PLUGIN_CACHED_SOURCE without ZT_PLUGIN_CACHED");
+    expect_refusal(
+        compile(HEAD FUNCS "ZT_PLUGIN(.name = \"\", .build = b, .forward = f);", SHARED),
+        ZT_E_PLUGIN, "lacks .name");
+}
+
 /* A plugin whose entry has these members set by hand. */
 static const char *by_hand(const char *members)
 {
@@ -303,6 +319,7 @@ int main(void)
         cmocka_unit_test(test_entry_that_is_missing_or_lacks_members),
         cmocka_unit_test(test_other_versions_are_refused_by_their_number),
         cmocka_unit_test(test_sizes_that_no_header_has_are_refused),
+        cmocka_unit_test(test_flags_that_mean_nothing_are_refused),
         cmocka_unit_test(test_options_that_nobody_could_give_are_refused_by_name),
         cmocka_unit_test(test_shorter_structs_are_of_older_headers),
         cmocka_unit_test(test_good_plugin_loads_with_and_without_a_slash),
