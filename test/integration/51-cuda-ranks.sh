@@ -184,6 +184,9 @@ code=$?
 check "two ranks on one GPU are named" ends 78 "are both on GPU 0000:01:00.0" "$tmp/shared"
 SHIM_DEVICES=1 CUDA_VISIBLE_DEVICES=0 on cuda 2 "$tmp/shared" "$(config 3 true large)" --share_gpu
 check "unless they may" same_bits "$tmp/cuda" "$tmp/shared"
+on cuda 2 "$tmp/apart" "$(config 1 true large)" --share_node_weights
+code=$?
+check "weights that GPUs cannot share are named" ends 78 "--share_node_weights is for ranks of a cpu" "$tmp/apart"
 ZLAUNCH_NCCL_BACKEND='' on cuda 2 "$tmp/none" "$(config 0 true large)"
 code=$?
 check "no NCCL is named" ends 78 "NCCL" "$tmp/none"

@@ -521,6 +521,12 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
     struct zt_pool *pool = NULL, *host_pool = NULL;
     zt_err rc = ZT_OK;
 
+    if (in->run->zero.share_node_weights && in->run->world > 1 &&
+        zt_run_is_staged(in->run))
+        rc = zt_fault_set(
+            fault, ZT_E_UNSUPPORTED,
+            "--share_node_weights is for ranks of a cpu: GPUs have no memory in common; "
+            "leave it out, or take ZeRO stage 3 in its place, which divides the weights");
     suit_device(in->run->device, &sc);
     *out = (struct zt_memory_plan){.available = SIZE_MAX,
                                    .device_limit = SIZE_MAX,
