@@ -4,7 +4,8 @@
  *
  *      zlaunch --ctl JOB REQUEST  --frames-->  DIR/JOB.sock of the job's zlaunch
  *
- * DIR is $XDG_RUNTIME_DIR/zlaunch, or /tmp/zlaunch-UID where the first cannot be used: a
+ * DIR is $XDG_RUNTIME_DIR/zlaunch, or /tmp/zlaunch-UID where the first cannot be used
+ * (who looks for a job without that variable looks where sessions have it): a
  * folder of mode 0700 that belongs to this user, checked before use; the server also
  * checks the user of each client (SO_PEERCRED). A connection carries one request and the
  * answers up to END, see docs/PROTOCOL.md. The socket gets its name after listen(), so a

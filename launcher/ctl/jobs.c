@@ -132,6 +132,20 @@ static bool find_log(const char *name, struct zt_ctl_job *found)
     return *found->name;
 }
 
+/* What an id ends with. */
+static bool is_random(const char *text)
+{
+    return strlen(text) == RANDOM_CHARS &&
+           strspn(text, "0123456789abcdef") == RANDOM_CHARS;
+}
+
+static bool is_id(const char *name)
+{
+    const char *dash = strrchr(name, '-');
+
+    return dash && is_random(dash + 1);
+}
+
 static zt_err no_job(const char *name, struct zt_fault *fault)
 {
     char ended[2 * PATH_MAX], run[ZT_CTL_RUN];
@@ -148,7 +162,7 @@ static zt_err no_job(const char *name, struct zt_fault *fault)
             "it is %s whose log was kept last: %s/%s.log",
             name, job.name, job.dir, job.name);
     zt_ctl_run_id(name, run);
-    if (strcmp(run, name) != 0)
+    if (strcmp(run, name) != 0 && !is_id(name))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "no job '%s' of this user runs here; the id of a run of that "
                             "name begins with '%s-'; see: zlaunch --ctl list",
@@ -195,9 +209,7 @@ static bool is_of_run(const char *id, const char *name)
 {
     size_t n = strlen(name);
 
-    return strncmp(id, name, n) == 0 && id[n] == '-' &&
-           strlen(id + n + 1) == RANDOM_CHARS &&
-           strspn(id + n + 1, "0123456789abcdef") == RANDOM_CHARS;
+    return strncmp(id, name, n) == 0 && id[n] == '-' && is_random(id + n + 1);
 }
 
 /*

@@ -48,6 +48,16 @@ check "a prefix that only one job has is enough" code_is 0
 ask nosuchjob status
 check "an unknown job: 66, as what else is not there" code_is 66
 check "  and where to look" said "zlaunch --ctl list"
+ask zt-12345-0123456789abcdef status
+check "  an id is not taken for the name of a run" said "no job 'zt-12345-0123456789abcdef' of this user runs here; see: zlaunch --ctl list"
+if unshare -m mount -t tmpfs none /run 2>/dev/null; then
+    # shellcheck disable=SC2016
+    unshare -m bash -c 'mount -t tmpfs none /run && mkdir -p "/run/user/$(id -u)" && chmod 700 "/run/user/$(id -u)" &&
+        id=$(XDG_RUNTIME_DIR=/run/user/$(id -u) "$0" --detach --log_file /dev/null -- sleep 20) &&
+        env -u XDG_RUNTIME_DIR "$0" --ctl "$id" stop' "$zlaunch" >"$tmp/said" 2>&1
+    code=$?
+    check "a job of a session is found from where XDG_RUNTIME_DIR is not set" code_is 0
+fi
 ask status
 check "a question without a job: 2" code_is 2
 check "  and how to say whose" said "zlaunch --ctl last status"
