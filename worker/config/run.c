@@ -49,8 +49,57 @@ static int take_file(const char *name, int flags, glob_t *found)
     return glob(plain, flags, NULL, found);
 }
 
-/* Patterns to paths, NULL-terminated; a name that is there is none, whatever its characters,
- * and a pattern without a match is a problem. */
+/* The end of the alternative that begins at `at`: a ',' or '}' that no inner braces have. NULL:
+ * there is none. */
+static const char *alternative_end(const char *at)
+{
+    for (int depth = 0; *at; at++) {
+        if (!depth && (*at == ',' || *at == '}'))
+            return at;
+        depth += (*at == '{') - (*at == '}');
+    }
+    return NULL;
+}
+
+/* The paths of one pattern, or a name that is there, whatever its characters. */
+static int take_matches(const char *pattern, int *flags, glob_t *found)
+{
+    int rc = access(pattern, F_OK) == 0 ? take_file(pattern, *flags, found)
+                                        : glob(pattern, *flags | GLOB_TILDE, NULL, found);
+
+    if (rc == GLOB_NOMATCH && is_stem(pattern))
+        rc = glob(pattern, *flags | GLOB_NOCHECK, NULL, found);
+    *flags = GLOB_APPEND;
+    return rc;
+}
+
+/* "a{b,c}" is two patterns, as in a shell, each of which has to match. *none: the first that
+ * does not. glob() takes them together, and is content with one. */
+static int glob_pattern(struct zt_config *c, const char *pattern, int *flags,
+                        glob_t *found, const char **none)
+{
+    const char *open = strchr(pattern, '{');
+    const char *last = open ? alternative_end(open + 1) : NULL;
+    int rc = 0;
+
+    while (last && *last == ',')
+        last = alternative_end(last + 1);
+    if (!last || last == open + 1 || access(pattern, F_OK) == 0) {
+        *none = pattern;
+        return take_matches(pattern, flags, found);
+    }
+    for (const char *at = open, *end; !rc && at != last; at = end) {
+        const char *one;
+
+        end = alternative_end(at + 1);
+        one = zt_text_arena_printf(&c->arena, "%.*s%.*s%s", (int)(open - pattern),
+                                   pattern, (int)(end - at - 1), at + 1, last + 1);
+        rc = one ? glob_pattern(c, one, flags, found, none) : GLOB_NOSPACE;
+    }
+    return rc;
+}
+
+/* Patterns to paths, NULL-terminated; one without a match is a problem. */
 static const char *const *expand(struct zt_config *c, const char *option)
 {
     const struct zt_value *v = zt_args_value(c->args, option);
@@ -59,20 +108,15 @@ static const char *const *expand(struct zt_config *c, const char *option)
     int flags = 0;
 
     for (int i = 0; v->list[i]; i++) {
-        const char *name = v->list[i];
-        int rc = access(name, F_OK) == 0
-                     ? take_file(name, flags, &found)
-                     : glob(name, flags | GLOB_BRACE | GLOB_TILDE, NULL, &found);
+        const char *name = v->list[i], *none = name;
+        int rc = glob_pattern(c, name, &flags, &found, &none);
 
-        if (rc == GLOB_NOMATCH && is_stem(name))
-            rc = glob(name, flags | GLOB_NOCHECK, NULL, &found);
-        flags = GLOB_APPEND;
         if (rc == GLOB_NOMATCH)
             zt_problems_add(&c->report, ZT_E_NOINPUT,
-                            access(name, F_OK) && errno == EACCES
+                            access(none, F_OK) && errno == EACCES
                                 ? "%s: a folder on the way to %s may not be read"
                                 : "%s: there is no file %s",
-                            v->where, name);
+                            v->where, none);
         else if (rc)
             zt_problems_add(&c->report, rc == GLOB_NOSPACE ? ZT_E_NOMEM : ZT_E_NOINPUT,
                             "%s: cannot look up %s", v->where, name);

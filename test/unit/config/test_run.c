@@ -344,6 +344,14 @@ static void test_run_globs_are_expanded_in_order(void **state)
     assert_null(r->train_files[3]);
     assert_string_equal(r->eval_files[0], "worker/config/run.c");
     zt_run_close(r);
+    r = accepted(
+        try_it(1, NULL, "--train_file", "{worker/config/{run,config},common/l*}.h"));
+    assert_string_equal(r->train_files[0], "worker/config/run.h");
+    assert_string_equal(r->train_files[1], "worker/config/config.h");
+    assert_string_equal(r->train_files[2], "common/loadable.h");
+    zt_run_close(r);
+    refused(try_it(1, NULL, "--train_file", "worker/config/{run,nowhere}.h"),
+            ZT_E_NOINPUT, "there is no file worker/config/nowhere.h", "--train_file");
 }
 
 static void test_run_weights_are_not_replaced_unasked(void **state)
