@@ -364,6 +364,7 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     }
     l->is_plugin = !dashes && !l->no_python && ends_in_so(l->target[0]);
     take_device_behind(l);
+    l->reads_lines = behind_target(l, "--interactive", "--interactive");
     if (l->is_plugin && find_run_name(l))
         zt_ctl_run_id(find_run_name(l), l->run_id);
     if (!l->is_plugin && ends_in_so(l->target[0]))

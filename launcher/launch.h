@@ -72,6 +72,7 @@ struct zt_launch {
     char **target; /* (target_argc) inside argv; target[0] is the plugin or program */
     int target_argc;
     bool is_plugin;          /* a .so that zworker loads; false: any program */
+    bool reads_lines;        /* a plugin is to, of what is typed (--interactive) */
     char run_id[ZT_CTL_RUN]; /* of a plugin's --run_name; empty: none */
 
     zt_args *args; /* the parsed words, and the memory of their texts */

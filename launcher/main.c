@@ -245,14 +245,6 @@ static void choose_log_stamp(struct zt_job_plan *p)
         close(fd);
 }
 
-static bool asks_for_lines(const struct zt_launch *l)
-{
-    for (int i = 1; i < l->target_argc; i++)
-        if (strcmp(l->target[i], "--interactive") == 0)
-            return l->is_plugin;
-    return false;
-}
-
 static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault *fault)
 {
     struct zt_render_config screen = screen_of(l, l->json);
@@ -266,7 +258,7 @@ static int run(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
     if (l->detach && p->mpirun)
         return zt_err_exit_code(zt_fault_set(
             fault, ZT_E_USAGE, "--detach: not with --launcher %s", l->launcher));
-    if (l->detach && asks_for_lines(l))
+    if (l->detach && l->reads_lines)
         return zt_err_exit_code(zt_fault_set(
             fault, ZT_E_USAGE,
             "--detach: --interactive reads lines, and nobody types any to such a job"));

@@ -35,6 +35,10 @@ launch --num_gpus 1 "${model[@]}" --block_size 16 --interactive < <(echo it)
 check "a short context is shared by what is typed and the answer, unless asked" code_is 0
 launch --num_gpus 1 --detach "${model[@]}" --block_size 96 --interactive
 check "nobody types to a job of --detach" code_is 2
+launch --num_gpus 1 --detach "${model[@]}" --block_size 96 --interactive=true
+check "  however it is written" code_is 2
+launch --num_gpus 1 --detach --log_file "$tmp/said" "${model[@]}" --block_size 96 --max_new_tokens 2 --prompt "it is" --interactive false
+check "  and none is meant by false" code_is 0
 launch --num_gpus 1 "$bin/models/t5.so" --d_model 32 --d_kv 8 --d_ff 48 --num_layers 2 --num_heads 3 --vocab_size 257 --interactive < <(echo cat)
 check "an encoder-decoder writes no more than its texts have, unless asked" code_is 0
 
