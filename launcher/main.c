@@ -322,8 +322,9 @@ static bool set_rank_env(const struct zt_job_plan *p)
     return !bad;
 }
 
-/* Replace this process by a zworker that answers as rank 0 and starts nothing. */
-static int hand_over(const struct zt_job_plan *p, const char *flag,
+/* Replace this process by a zworker that answers as rank 0 and starts nothing; `plans`: with
+ * the plan of its memory. */
+static int hand_over(const struct zt_job_plan *p, const char *flag, bool plans,
                      struct zt_fault *fault)
 {
     int code = zt_streams_end("zlaunch", 0); /* what was printed so far */
@@ -334,12 +335,14 @@ static int hand_over(const struct zt_job_plan *p, const char *flag,
         return code;
     while (p->argv[n])
         n++;
-    argv = calloc(n + 2, sizeof(*argv));
+    argv = calloc(n + 3, sizeof(*argv));
     if (!argv)
         return zt_err_exit_code(zt_fault_set(fault, ZT_E_NOMEM, "no memory"));
     memcpy(argv, p->argv, n * sizeof(*argv));
     if (flag)
-        argv[n] = (char *)flag;
+        argv[n++] = (char *)flag;
+    if (plans)
+        argv[n] = (char *)"--dry_run";
     if (!set_rank_env(p)) {
         free(argv);
         return zt_err_exit_code(zt_fault_set(fault, ZT_E_NOMEM, "no memory"));
@@ -363,9 +366,9 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
                 l->target[0]);
             return 2;
         }
-        return hand_over(p, "--check_config", fault);
+        return hand_over(p, "--check_config", l->dry_run, fault);
     case ZT_LAUNCH_TARGET_HELP:
-        return hand_over(p, NULL, fault);
+        return hand_over(p, NULL, false, fault);
     case ZT_LAUNCH_DRY_RUN:
         if (zt_job_plan_print(p, l->json, stdout, fault))
             return zt_err_exit_code(fault->code);
@@ -373,7 +376,7 @@ static int act(const struct zt_launch *l, struct zt_job_plan *p, struct zt_fault
             return 0;
         if (!l->json)
             putchar('\n');
-        return hand_over(p, "--dry_run", fault);
+        return hand_over(p, NULL, true, fault);
     default:
         return run(l, p, fault);
     }

@@ -187,6 +187,8 @@ launch --num_gpus 2 "${few[@]}" --dry_run=true
 check "--dry_run=true behind the target is asked once" test "$code $(grep -c 'memory of one rank' "$tmp/out")" = "0 1"
 launch --num_gpus 2 "${few[@]}" --check-config=yes
 check "  and --check_config" test "$code $(head -n 1 "$tmp/out")" = "0 {"
+launch --check_config --dry_run "${few[@]}"
+check "--check_config and --dry_run are both done" test "$code $(head -n 1 "$tmp/out") $(grep -c '^memory of one rank' "$tmp/out")" = "0 { 1"
 for off in "--dry_run false" --check-config=0 --no_dry_run; do
     # shellcheck disable=SC2086
     launch --num_gpus 2 "${few[@]}" $off
