@@ -327,7 +327,7 @@ static void upload_batch(struct zt_step *s)
 {
     const struct zt_batch_layout *l = &s->cfg.model->layout;
 
-    s->batch.layout = l;
+    s->batch = (struct zt_batch){.layout = l};
     for (int i = 0; i < l->num; i++) {
         s->batch.fields[i] = upload_field(s, &l->fields[i], s->pass.fields[i]);
         s->pass.fields[i] = NULL;
@@ -361,6 +361,15 @@ static bool is_logits(const struct zt_step *s, const struct zt_view *v)
            (!vocab || v->shape[2] == vocab) && v->stride[2] == 1 && v->dtype <= ZT_F16;
 }
 
+/* Whether samples share rows, and forward has not asked where each begins. */
+static bool mixes_samples(const struct zt_step *s)
+{
+    int i = zt_batch_find(s->batch.layout, ZT_SEGMENT_BEGIN);
+
+    return i >= 0 && s->batch.fields[i] && !(s->batch.asked & 1u << i) &&
+           !s->cfg.note_uses; /* whose pass has every field */
+}
+
 /* What the plugin handed back: a loss where one is due, logits where text is written. */
 static void check_result(struct zt_step *s, const struct zt_tensor *t)
 {
@@ -371,6 +380,13 @@ static void check_result(struct zt_step *s, const struct zt_tensor *t)
         return;
     if (!t)
         zt_step_fail(s, ZT_E_PLUGIN, "plugin %s: forward returned NULL", name);
+    else if (mixes_samples(s))
+        zt_step_fail(
+            s, ZT_E_PLUGIN,
+            "plugin %s: samples share rows (--packing bfd), and forward does not "
+            "take the field " ZT_SEGMENT_BEGIN ", as .key_begin of attention, to "
+            "keep them apart",
+            name);
     else if (has_labels(s) && (t->view.dtype != ZT_F32 || t->store->numel != 1))
         zt_step_fail(s, ZT_E_PLUGIN,
                      "plugin %s: with labels in the batch forward must return the "
@@ -543,6 +559,7 @@ zt_tensor *zt_batch_field(zt_step *s, const zt_batch *b, const char *name)
         return zt_step_fail(s, ZT_E_PLUGIN,
                             "no field %s was declared in build (zt_model_field)",
                             name ? name : "NULL");
+    s->batch.asked |= 1u << i;
     return b->fields[i];
 }
 

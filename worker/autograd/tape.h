@@ -123,6 +123,7 @@ struct zt_call {
 struct zt_batch {
     const struct zt_batch_layout *layout;
     struct zt_tensor *fields[ZT_MAX_FIELDS]; /* NULL: absent */
+    uint32_t asked; /* a bit of each that forward has asked for */
 };
 
 /* cos and sin of one set of frequencies, (positions, rotary_dims / 2) each. */

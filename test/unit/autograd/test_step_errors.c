@@ -479,8 +479,31 @@ static zt_err optional_build(zt_model *m, void **self)
                                      .shape = {ZT_DIM_B}));
     zt_model_field(m, ZT_BATCH_FIELD(.name = "images", .dtype = ZT_U8,
                                      .shape = {ZT_DIM_B, 4})); /* absent */
+    zt_model_packed_fields(m);
     zt_model_set_loss_divisor(m, ZT_DIVISOR_ROWS, NULL);
     return zt_model_status(m);
+}
+
+static void test_rows_that_samples_share_are_not_taken_for_one_sample(void **state)
+{
+    static int32_t tokens[3];
+    struct zt_pass pass = {.mode = ZT_MODE_EVAL,
+                           .B = 1,
+                           .T = 3,
+                           .fields = {tokens, [3] = tokens, [4] = tokens}};
+    struct zt_plugin plugin = stage_plugin;
+    struct zt_fault fault = {ZT_OK, ""};
+    zt_tensor *out = NULL;
+    struct rig r;
+
+    (void)state;
+    scene = 99;
+    plugin.build = optional_build;
+    rig_open(&r, "meta", ZT_F32, &plugin, (struct zt_step_config){.seed = 0});
+    assert_int_equal(zt_step_forward(r.step, &pass, &out, &fault), ZT_E_PLUGIN);
+    assert_non_null(strstr(fault.text, "forward does not take the field segment_begin"));
+    zt_step_end(r.step);
+    rig_close(&r);
 }
 
 static void test_a_batch_without_labels_that_are_not_required_has_none(void **state)
@@ -622,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_blocks_are_named_in_what_goes_wrong),
         cmocka_unit_test(test_tensors_that_were_kept_are_not_read_where_they_are_not),
         cmocka_unit_test(test_passes_that_make_no_sense_are_refused),
+        cmocka_unit_test(test_rows_that_samples_share_are_not_taken_for_one_sample),
         cmocka_unit_test(test_a_batch_without_labels_that_are_not_required_has_none),
         cmocka_unit_test(test_a_pool_too_small_fails_cleanly_at_every_point),
         cmocka_unit_test(test_a_failing_hook_stops_the_step),
