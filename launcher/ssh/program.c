@@ -324,7 +324,9 @@ static void child(char **argv, int io, int err)
     if (dup2(io, STDIN_FILENO) >= 0 && dup2(io, STDOUT_FILENO) >= 0 &&
         dup2(err, STDERR_FILENO) >= 0)
         execvp(argv[0], argv);
-    dprintf(err, "cannot run %s: %s; install openssh-client\n", argv[0], strerror(errno));
+    dprintf(err, "cannot run %s: %s; %s\n", argv[0], strerror(errno),
+            strcmp(argv[0], "ssh") == 0 ? "install openssh-client"
+                                        : "--ssh_program names it");
     _exit(255);
 }
 

@@ -228,6 +228,9 @@ for way in "" "--launcher ssh --hostfile $tmp/mpi" "--launcher local"; do
     check "words for no mpirun, $way: 2" code_is 2
     check "  with what they are for" err_has "--launcher_args: they are words for mpirun"
 done
+launch --hostfile "$tmp/mpi" --ssh_program "$tmp/no/ssh" -- true
+check "an ssh program that is not there: 69" code_is 69
+check "  is told who named it" err_has "cannot run $tmp/no/ssh: No such file or directory; --ssh_program names it"
 
 # Running one: a stand-in for mpirun that starts its words once.
 mkdir "$tmp/fake"
