@@ -185,6 +185,17 @@ advised "a batch that the JSON has is said as JSON" '}} "train_micro_batch_size_
 check "  which trains" fits 1 9 --deepspeed "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 1, $host}}}" \
     --gradient_accumulation_steps 4
 
+# Where there is too little memory for any other way, state in files is one.
+files='{"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"},
+    "offload_param": {"device": "nvme", "nvme_path": "'$tmp'"}}}'
+narrow() { (ulimit -v 380000 && exec "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" "${little[@]}" "${one[@]}" --n_layer 8 --n_embd 512 \
+    --gradient_checkpointing "$@") >"$tmp/narrow" 2>&1; }
+if [ -z "${ZT_VARIANT:-}" ]; then # a sanitizer's shadow takes more addresses
+    narrow
+    check "little memory: state in files is advised" grep -q "or more memory, or ZeRO stage 3 with state in files" "$tmp/narrow"
+    check "  which trains" narrow --deepspeed "$files"
+fi
+
 # The device is as large as each way to keep activations needs: --activations auto takes that way, with the
 # same numbers and as much memory as was planned.
 deep=(--n_layer 12 --n_embd 64 --block_size 128 --per_device_train_batch_size 4 --max_steps 2 --fingerprint_steps 1)

@@ -351,6 +351,18 @@ static void say_changes(struct words *w, const struct zt_memory_trial *t)
         say(w, "--block_size %lld ", (long long)t->in.block_size);
 }
 
+/* Whether it fits with all state in files; which folder, only the user knows. */
+static bool fits_in_files(struct zt_memory_trial *t)
+{
+    zt_memory_trial_begin(t);
+    t->run.zero.offload_optimizer.ratio = 1;
+    t->run.zero.offload_optimizer.device = t->run.zero.offload_param.device =
+        ZT_OFFLOAD_NVME;
+    offload_params(t);
+    t->run.gradient_checkpointing |= t->run.do_train;
+    return zt_memory_trial_fits(t);
+}
+
 void zt_memory_advice(const struct zt_memory_plan_inputs *in,
                       const struct zt_memory_plan *plan, char *out, size_t cap)
 {
@@ -380,5 +392,12 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
             "it would still need %.0f MiB for each of %d: a smaller model, or more "
             "memory",
             (double)(t.plan.total + t.plan.host) / MIB, t.run.local_world);
+    if (!found && fits_in_files(&t))
+        say(&w,
+            ", or ZeRO stage 3 with state in files (offload_optimizer and "
+            "offload_param, device nvme, docs/OFFLOAD.md)%s",
+            in->run->gradient_checkpointing || !in->run->do_train
+                ? ""
+                : " and --gradient_checkpointing");
     zt_memory_trial_end(&t);
 }
