@@ -167,8 +167,10 @@ static zt_err remark(const struct zt_run *run, struct zt_fault *fault)
         return ZT_OK;
     for (int i = 0; (note = zt_run_note(run, i)); i++)
         zt_log(run->check_config ? ZT_LOG_INFO : ZT_LOG_DEBUG, "config", "%s", note);
-    return run->dump_state && !run->check_config ? zt_run_print_config(run, stdout, fault)
-                                                 : ZT_OK;
+    if (!run->dump_state || run->check_config)
+        return ZT_OK;
+    return prints_json() ? zt_run_print_config_json(run, stdout, fault)
+                         : zt_run_print_config(run, stdout, fault);
 }
 
 static void report(zt_err rc, struct zt_fault *fault)

@@ -87,6 +87,10 @@ check "... else all, but not what zlaunch alone reads" sh -c 'grep -aq "^saved: 
 logged "$tmp/events" --log_format json
 check "... and with --log_format json every line is an event" sh -c \
     'grep -q "\"event\":\"step\",\"rank\":0,\"step\":3," "$1" && ! grep -aqv "^{\"ts\":\"[^\"]*\",\"event\":" "$1"' - "$tmp"/events/*_rank0.log
+echo '{"dump_state": true}' >"$tmp/dump.json"
+ZLAUNCH_LOG_FORMAT=json "$bin/zworker" "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 \
+    --train_file "$tmp/corpus.txt" --do_train --max_steps 1 --deepspeed "$tmp/dump.json" >"$tmp/dumped" 2>&1
+check "a dumped state is an event among events" test "$? $(grep -c '"event":"config"' "$tmp/dumped") $(grep -cv '^{"ts":"[^"]*","event":' "$tmp/dumped")" = "0 1 0"
 # times of what recomputation costs, with the steps; as many calls in each of them
 echo '{"activation_checkpointing": {"profile": true}}' >"$tmp/profile.json"
 profiled() {
