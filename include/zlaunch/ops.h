@@ -157,7 +157,8 @@ struct zt_attention {
     uint32_t struct_bytes; /* sizeof(struct zt_attention); ZT_ATTENTION() fills it */
     float scale;           /* 0: 1/sqrt(D) */
     bool causal;           /* key j is visible to query i when j <= i + (Tk - Tq) */
-    float dropout;         /* of the probabilities, while training */
+    float dropout;         /* of the probabilities, while training; q has as many rows for
+                            * each of the batch's */
     int64_t window;        /* with causal: and j > i + (Tk - Tq) - window; 0: no limit */
     /* NULL, or (1 or B, 1 or H, Tq, Tk), added to the scores; a learnt one gets a gradient,
      * summed in order over what shares it. */

@@ -14,6 +14,7 @@ static struct {
     bool rope; /* instead of learned positions */
     bool frozen_layer;
     bool apart;  /* a sum and its norm are two calls */
+    bool halves; /* attention sees the half of a row that a token is in */
     bool slopes; /* a mask that hides keys the more, the farther they are (ALiBi) */
     bool skip; /* what comes out of the embedding is a factor of what each layer makes */
     float inv_freq[WIDTH / HEADS / 2];
@@ -115,6 +116,7 @@ static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
 {
     int i = (int)(intptr_t)ctx;
     int64_t B = zt_tensor_dim(in[0], 0), T = zt_tensor_dim(in[0], 1);
+    int64_t n = gpt.halves ? 2 : 1;
     struct zt_attention how = ZT_ATTENTION(.causal = true, .dropout = gpt.dropout);
     struct zt_rope rope = ZT_ROPE(.inv_freq = gpt.inv_freq, .rotary_dims = WIDTH / HEADS);
     zt_tensor *x = in[0], *h, *q, *k, *v;
@@ -124,7 +126,7 @@ static void gpt_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
                      1e-5f);
     h = zt_linear(s, h, zt_weight(s, gpt.p[i].qkv), zt_weight(s, gpt.p[i].qkv_b),
                   ZT_W_IN_OUT);
-    h = zt_reshape(s, h, ZT_SHAPE(B, T, 3 * HEADS, WIDTH / HEADS));
+    h = zt_reshape(s, h, ZT_SHAPE(B * n, T / n, 3 * HEADS, WIDTH / HEADS));
     q = zt_slice(s, h, 2, 0, HEADS);
     k = zt_slice(s, h, 2, HEADS, HEADS);
     v = zt_slice(s, h, 2, 2 * HEADS, HEADS);

@@ -4,7 +4,7 @@
 static void gpt_default(void)
 {
     gpt.dropout = 0;
-    gpt.rope = gpt.frozen_layer = gpt.apart = gpt.skip = false;
+    gpt.rope = gpt.frozen_layer = gpt.apart = gpt.skip = gpt.halves = false;
 }
 
 static double grad_dot(const struct rig *r, float *const *other)
@@ -243,7 +243,7 @@ static void test_norm_of_a_sum_is_two_calls_in_bits_and_memory(void **state)
 
 /* ---- dropout over splits ---- */
 
-static void test_dropout_does_not_depend_on_the_split_of_a_batch(void **state)
+static void split_a_batch(bool into_halves)
 {
     int32_t tokens[4 * 8], targets[4 * 8];
     struct zt_pass pass = {
@@ -252,9 +252,9 @@ static void test_dropout_does_not_depend_on_the_split_of_a_batch(void **state)
     double far = 0, size;
     struct rig r;
 
-    (void)state;
     gpt_default();
     gpt.dropout = 0.3f;
+    gpt.halves = into_halves;
     make_batch(tokens, targets, 32);
     rig_open(&r, "cpu", ZT_F32, &gpt_plugin, (struct zt_step_config){.seed = 11});
     rig_init_weights(&r, 0.3);
@@ -280,6 +280,13 @@ static void test_dropout_does_not_depend_on_the_split_of_a_batch(void **state)
     assert_true(fabsf(same_rows - train_pass(&r, pass)) > 1e-3f);
     free_grads(&r, g);
     rig_close(&r);
+}
+
+static void test_dropout_does_not_depend_on_the_split_of_a_batch(void **state)
+{
+    (void)state;
+    split_a_batch(false);
+    split_a_batch(true);
 }
 
 /* Mask of one dropout of ones: element i kept? */

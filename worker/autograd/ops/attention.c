@@ -184,6 +184,19 @@ static bool reads_cache(struct zt_step *s, const struct zt_tensor *q,
     return !s->fault.code;
 }
 
+/* Of `rows` rows those that a row of the batch has become: windows of it, as one does. */
+static int64_t rows_of_each(struct zt_step *s, int64_t rows)
+{
+    int64_t B = s->bare ? rows : s->pass.B;
+
+    if (rows % B)
+        zt_step_fail(
+            s, ZT_E_ARG,
+            "dropout in %lld rows, of a batch of %lld: it wants as many for each",
+            (long long)rows, (long long)B);
+    return rows / B;
+}
+
 static struct zt_attention_args arguments(struct zt_step *s, const struct zt_tensor *q,
                                           const struct zt_tensor *k,
                                           const struct zt_tensor *v,
@@ -196,7 +209,8 @@ static struct zt_attention_args arguments(struct zt_step *s, const struct zt_ten
     a.scale = opt->scale != 0 ? opt->scale : 1 / sqrtf((float)a.q.shape[3]);
     if (opt->dropout > 0 && zt_is_training(s)) {
         a.dropout = opt->dropout;
-        a.rng = zt_next_random(s, a.q.shape[2] * a.q.shape[1] * a.k.shape[1]);
+        a.rng = zt_next_random(s, rows_of_each(s, a.q.shape[0]) * a.q.shape[2] *
+                                      a.q.shape[1] * a.k.shape[1]);
     }
     return a;
 }
@@ -279,6 +293,8 @@ zt_tensor *zt_attention(zt_step *s, zt_tensor *q, zt_tensor *k, zt_tensor *v,
     if (s->fault.code)
         return NULL;
     a = arguments(s, in[Q], in[K], in[V], opt);
+    if (s->fault.code)
+        return NULL;
     a.out = zt_data(saved[OUT]);
     if (saved[LSE])
         a.lse = zt_data(saved[LSE]);
