@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FILE_MAX_BYTES (16u << 20)
 
@@ -439,6 +440,22 @@ zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
     for (int i = 0; num_slots > 0 && i < h->num; i++)
         h->host[i].num_slots = num_slots;
     return ZT_OK;
+}
+
+bool zt_host_is_here(const struct zt_host *h)
+{
+    char own[256] = "";
+    size_t n;
+
+    if (h->user || h->port)
+        return false;
+    if (strcmp(h->name, "localhost") == 0 || strcmp(h->name, "127.0.0.1") == 0 ||
+        strcmp(h->name, "::1") == 0)
+        return true;
+    gethostname(own, sizeof(own) - 1);
+    n = strcspn(own, ".");
+    return strcmp(h->name, own) == 0 ||
+           (strlen(h->name) == n && memcmp(h->name, own, n) == 0);
 }
 
 int zt_hosts_total(const struct zt_hosts *h)

@@ -53,5 +53,7 @@ zt_err zt_hosts_limit(struct zt_hosts *h, int num_hosts, int num_slots,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
 int zt_hosts_total(const struct zt_hosts *h); /* slots of all hosts */
+/* Is it this machine, by a name that says so? One with a user or a port is reached by ssh. */
+bool zt_host_is_here(const struct zt_host *h);
 
 #endif

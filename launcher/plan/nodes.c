@@ -14,22 +14,6 @@
 
 #define DEFAULT_HOSTFILE "/job/hostfile"
 
-static bool is_this_host(const struct zt_host *h)
-{
-    char own[256] = "";
-    size_t n;
-
-    if (h->user || h->port)
-        return false;
-    if (strcmp(h->name, "localhost") == 0 || strcmp(h->name, "127.0.0.1") == 0 ||
-        strcmp(h->name, "::1") == 0)
-        return true;
-    gethostname(own, sizeof(own) - 1);
-    n = strcspn(own, ".");
-    return strcmp(h->name, own) == 0 ||
-           (strlen(h->name) == n && memcmp(h->name, own, n) == 0);
-}
-
 /* ------------------------------------------------------------------ hosts and slots */
 
 /* The devices this process may see, where the user or Slurm has said so; "" and "-1" are none. */
@@ -212,7 +196,8 @@ static zt_err choose_starters(struct zt_job_plan *p, const struct zt_launch *l,
 
     p->same_host = true;
     for (int i = 0; i < h->num; i++) {
-        bool direct = automatic && !slurm && !l->force_multi && is_this_host(&h->host[i]);
+        bool direct =
+            automatic && !slurm && !l->force_multi && zt_host_is_here(&h->host[i]);
 
         if (direct && here)
             return zt_fault_set(
@@ -334,7 +319,7 @@ static zt_err take_hosts(struct zt_job_plan *p, const struct zt_launch *l,
     p->num_nodes = h->num;
     p->world = zt_hosts_total(h);
     for (int i = 0; !rc && i < h->num; i++) {
-        bool is_here = !from_file || i == l->node_rank || is_this_host(&h->host[i]);
+        bool is_here = !from_file || i == l->node_rank || zt_host_is_here(&h->host[i]);
         struct zt_job_plan_node *n = &p->nodes[i];
 
         n->host = strdup(h->host[i].name);

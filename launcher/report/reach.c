@@ -25,7 +25,7 @@ static bool report_hostfile(struct zt_host_report_out *r)
     const char *given = r->launch->hostfile, *path = given ? given : DEFAULT_HOSTFILE;
     struct zt_fault fault = {0};
     struct zt_hosts h;
-    int num, slots;
+    int num, slots, others = 0;
 
     if (!given && access(path, R_OK) != 0) {
         zt_host_report_row(r, "hostfile", json_null(), "none (no %s): this host alone",
@@ -42,12 +42,14 @@ static bool report_hostfile(struct zt_host_report_out *r)
         return false;
     }
     num = h.num;
+    for (int i = 0; i < num; i++)
+        others += !zt_host_is_here(&h.host[i]);
     slots = zt_hosts_total(&h);
     zt_hosts_release(&h);
     zt_host_report_row(r, "hostfile", zt_json_text(path, strlen(path)),
                        "%s: %d host%s, %d slot%s", path, num, plural(num), slots,
                        plural(slots));
-    return num > 1;
+    return others > 0;
 }
 
 static bool agent_answers(const char *path)

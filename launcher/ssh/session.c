@@ -218,11 +218,13 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *foun
     }
     l->resolving = NULL;
     if (status < 0) {
-        zt_ssh_session_fail(
-            l, false, ZT_E_HOST,
-            "the name %s does not resolve (%s): correct it in the hostfile, or "
-            "add HostName to ~/.ssh/config or a line to /etc/hosts",
-            l->cfg->host, uv_strerror(status));
+        /* with a label it is the jump host */
+        zt_ssh_session_fail(l, false, ZT_E_HOST,
+                            "the name %s does not resolve (%s): correct it in %s, or "
+                            "add HostName to ~/.ssh/config or a line to /etc/hosts",
+                            l->cfg->host, uv_strerror(status),
+                            l->cfg->label ? "--ssh_jump, or ProxyJump of ~/.ssh/config"
+                                          : "the hostfile");
         return;
     }
     l->addrs = found;

@@ -228,6 +228,8 @@ for way in "" "--launcher ssh --hostfile $tmp/mpi" "--launcher local"; do
     check "words for no mpirun, $way: 2" code_is 2
     check "  with what they are for" err_has "--launcher_args: they are words for mpirun"
 done
+launch --hostfile "$tmp/mpi" --ssh_jump nowhere.invalid -- true
+check "a jump host whose name is none is told where it stands" err_has "correct it in --ssh_jump, or ProxyJump of ~/.ssh/config"
 launch --hostfile "$tmp/mpi" --ssh_program "$tmp/no/ssh" -- true
 check "an ssh program that is not there: 69" code_is 69
 check "  is told who named it" err_has "cannot run $tmp/no/ssh: No such file or directory; --ssh_program names it"
