@@ -96,15 +96,18 @@ static void resolve_old_key(struct zt_config *c, const char *old_key, bool value
     const struct zt_item *old = zt_config_find(c, old_key);
     const struct zt_item *now = zt_config_find(c, path);
 
-    if (!value || *device != ZT_OFFLOAD_NONE)
+    if (!value || *device == ZT_OFFLOAD_CPU)
         return;
     if (now && !now->is_auto) {
         zt_problems_add(&c->report, ZT_E_CONFIG,
-                        "%s: \"%s\" is true, but %s: \"%s\" is none; leave one of them "
+                        "%s: \"%s\" is true, but %s: \"%s\" is %s; leave one of them "
                         "out",
-                        old->where, old->path, now->where, path);
+                        old->where, old->path, now->where, path,
+                        *device == ZT_OFFLOAD_NVME ? "nvme" : "none");
         return;
     }
+    if (*device != ZT_OFFLOAD_NONE) /* as an option says */
+        return;
     *device = ZT_OFFLOAD_CPU;
     zt_config_set(c, path, zt_jnode_new(&c->arena, ZT_JSON_STRING, "cpu"), old->where);
 }

@@ -179,6 +179,10 @@ static void test_run_offload_in_its_spellings(void **state)
     refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true,"
                       " \"offload_optimizer\": {\"device\": \"none\"}}}"),
             ZT_E_CONFIG, "cpu_offload", "leave one of them out");
+    refused(try_it(1, "{\"zero_optimization\": {\"stage\": 2, \"cpu_offload\": true,"
+                      " \"offload_optimizer\": {\"device\": \"nvme\", \"nvme_path\": "
+                      "\"/a\"}}}"),
+            ZT_E_CONFIG, "cpu_offload", "is nvme; leave one of them out");
     refused(try_it(1,
                    "{\"zero_optimization\": {\"offload_optimizer\":"
                    " {\"device\": \"cpu\"}}}",
