@@ -326,7 +326,11 @@ static zt_ssh_session_step not_connected(struct zt_ssh_session *l, int e)
     return zt_ssh_session_fail(
         l, false, ZT_E_HOST, "cannot connect to %s port %d: %s%s", l->cfg->host,
         l->cfg->port, strerror(e),
-        e == ECONNREFUSED ? ": no sshd listens there; start it, or give --ssh_port"
+        e == ECONNREFUSED && l->cfg->label
+            ? ": no sshd listens there; start it, or give --ssh_jump HOST:PORT"
+        : e == ECONNREFUSED
+            ? ": no sshd listens there; start it, or say its port: HOST:PORT in the "
+              "hostfile, or --ssh_port"
         : e == EHOSTUNREACH || e == ENETUNREACH || e == ETIMEDOUT
             ? ": is the machine up and on this network?"
             : "");

@@ -228,6 +228,11 @@ for way in "" "--launcher ssh --hostfile $tmp/mpi" "--launcher local"; do
     check "words for no mpirun, $way: 2" code_is 2
     check "  with what they are for" err_has "--launcher_args: they are words for mpirun"
 done
+echo 'localhost:1 slots=1' >"$tmp/port"
+launch --hostfile "$tmp/port" -- true
+check "where the port of a host stands is told" err_has "say its port: HOST:PORT in the hostfile, or --ssh_port"
+launch --hostfile "$tmp/mpi" --ssh_jump localhost:1 -- true
+check "  and that of a jump host" err_has "or give --ssh_jump HOST:PORT"
 launch --hostfile "$tmp/mpi" --ssh_jump nowhere.invalid -- true
 check "a jump host whose name is none is told where it stands" err_has "correct it in --ssh_jump, or ProxyJump of ~/.ssh/config"
 launch --hostfile "$tmp/mpi" --ssh_program "$tmp/no/ssh" -- true
