@@ -159,8 +159,9 @@ static void drop_table(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
     (void)in;
     for (int i = 0; i < 40 * 8; i++)
         numbers[i] = (float)i; /* so that the loss tells which are dropped */
+    w = zt_reshape(s, w, ZT_SHAPE(1, 40, 8)); /* the batch has one row */
     w = (shared ? zt_dropout_shared : zt_dropout)(s, w, 0.5f);
-    out[0] = zt_squared_error(s, w, zt_constant(s, ZT_F32, ZT_SHAPE(40, 8), numbers));
+    out[0] = zt_squared_error(s, w, zt_constant(s, ZT_F32, ZT_SHAPE(1, 40, 8), numbers));
 }
 
 static zt_tensor *forward_table(zt_step *s, void *self, const zt_batch *b)
