@@ -10,10 +10,22 @@
 
 #define MOST_TRIES 100
 
+/* Whether `path` is a link to what is not there, and then to what. */
+static bool leads_nowhere(const char *path, char to[PATH_MAX])
+{
+    struct stat st;
+    ssize_t n =
+        stat(path, &st) < 0 && errno == ENOENT ? readlink(path, to, PATH_MAX - 1) : -1;
+
+    if (n >= 0)
+        to[n] = 0;
+    return n >= 0;
+}
+
 zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
                        struct zt_fault *fault)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], to[PATH_MAX];
     size_t n = strlen(dir), first = 0;
     int tries = 0;
 
@@ -37,6 +49,10 @@ zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
             return zt_fault_set(fault, ZT_E_CANTCREATE,
                                 "%s%s%s: cannot make the folder %s: %s", what ? what : "",
                                 what ? " " : "", dir, path, strerror(errno));
+        else if (leads_nowhere(path, to))
+            return zt_fault_set(fault, ZT_E_CANTCREATE,
+                                "%s%s%s: %s is a link to %s, which is not there",
+                                what ? what : "", what ? " " : "", dir, path, to);
         if (made)
             *made = first;
         memcpy(path, dir, n + 1);

@@ -133,6 +133,10 @@ sed 's/$/\r/' "$text" >"$tmp/windows.txt"
 ZLAUNCH_LOG_FORMAT=text "$bin/zlaunch" --num_gpus 1 "$g" --train_file "$tmp/windows.txt" --tokenizer_name $tok --n_layer 1 --n_head 2 --n_embd 32 \
     --block_size 8 --max_steps 1 >"$tmp/6" 2>"$tmp/6.err"
 check "lines of Windows are named" grep -qF "windows.txt: lines end with a carriage return and a line feed, as on Windows" "$tmp/6" "$tmp/6.err"
+tr '\n' '\r' <"$text" >"$tmp/returns.txt"
+ZLAUNCH_LOG_FORMAT=text "$bin/zlaunch" --num_gpus 1 "$g" --train_file "$tmp/returns.txt" --tokenizer_name $tok --n_layer 1 --n_head 2 --n_embd 32 \
+    --block_size 8 --max_steps 1 >"$tmp/6" 2>"$tmp/6.err"
+check "lines that end with carriage returns alone are named" grep -qF "returns.txt: lines end with carriage returns alone" "$tmp/6" "$tmp/6.err"
 
 # ---- --train_tokenizer
 check "a tokenizer is made before training" gpt2 2 "$tmp/7" --train_file "$text" --train_tokenizer 300 --output_dir "$tmp/new"

@@ -92,6 +92,11 @@ ln -sf "$tmp/victim" "$tmp/runs/trace.json"
 launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --trace "$tmp/runs/trace.json"
 check "a link in place of a trace is replaced" test "$code $(cat "$tmp/victim")" = "0 mine" -a ! -L "$tmp/runs/trace.json"
 
+ln -s "$tmp/scratch/of mine" "$tmp/runs/nowhere"
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$tmp/runs/nowhere"
+check "a link to what is not there is no folder to be made: 73" code_is 73
+check "  by its name" err_has "--output_dir $tmp/runs/nowhere: $tmp/runs/nowhere is a link to $tmp/scratch/of mine, which is not there"
+
 launch_bg "$plugin" "${tiny[@]}" --max_steps 1000000 --save_strategy no --output_dir "$tmp/runs/none/of it"
 out="$tmp/runs/none/of it"
 within 30 stepping || fail "the run did not begin"
@@ -123,6 +128,7 @@ check "  says so" err_has "all 400 steps are made already: a larger --max_steps 
 check "  and nothing of an earlier run" err_lacks "of an earlier run"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 300 --output_dir "$out" --resume_from_checkpoint auto
 check "a run that is past its end" err_has "step 400 is past the 300 steps that were asked for: nothing is trained"
+check "  counts the steps that its epochs are of" err_has "; 400 steps of "
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 202 --output_dir "$out" --resume_from_checkpoint checkpoint-200
 check "a run that goes on from an older checkpoint" code_is 0
 check "  warns of the newer ones" err_has "$out has checkpoint-400 of an earlier run, and this one goes on from step 200"

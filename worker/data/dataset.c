@@ -638,11 +638,13 @@ uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds)
     return ds->store->num_replaced;
 }
 
-const char *zt_dataset_carriage_returns(const struct zt_dataset *ds)
+const char *zt_dataset_carriage_returns(const struct zt_dataset *ds, bool *alone)
 {
     for (int i = 0; i < ds->store->num_files; i++)
-        if (ds->store->files[i].carriage_returns)
+        if (ds->store->files[i].carriage_returns) {
+            *alone = ds->store->files[i].no_line_feeds;
             return ds->store->files[i].path;
+        }
     return NULL;
 }
 

@@ -124,8 +124,9 @@ bool zt_dataset_is_encoded(const struct zt_dataset *ds);
 bool zt_dataset_has_ids(const struct zt_dataset *ds);
 /* U+FFFD put in the place of bytes that were no UTF-8, in text for a tokenizer. */
 uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
-/* The first text for a tokenizer whose lines end with a carriage return and a line feed; NULL: none. */
-const char *zt_dataset_carriage_returns(const struct zt_dataset *ds);
+/* The first text for a tokenizer whose lines end with a carriage return and a line feed, or, then
+ * *alone, with the former alone; NULL: none. */
+const char *zt_dataset_carriage_returns(const struct zt_dataset *ds, bool *alone);
 
 /* Some of its tokens are context: they are read and not learnt. */
 bool zt_dataset_has_context(const struct zt_dataset *ds);

@@ -76,20 +76,26 @@ static const struct zt_record_format *format_of(const struct zt_token_file *file
     return zt_record_format_named(zt_token_format_name(file->format));
 }
 
-/* Whether lines of text, as opposed to those of records, end as on Windows. */
-static bool has_carriage_returns(const struct zt_token_file *file)
+/* Whether the first line of text, as opposed to records, ends with a carriage return; *alone: and
+ * no line feed follows anywhere. */
+static bool has_carriage_returns(const struct zt_token_file *file, bool *alone)
 {
     const char *text = (const char *)file->data.data;
     const char *end = memchr(text, '\n', file->data.bytes);
 
-    return !format_of(file) && end && end > text && end[-1] == '\r';
+    *alone = !end;
+    if (format_of(file))
+        return false;
+    return end ? end > text && end[-1] == '\r'
+               : memchr(text, '\r', file->data.bytes) != NULL;
 }
 
 /* The ids take the text's place. */
 static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *how,
                     const struct zt_cached_tokens *ids, bool marks_context)
 {
-    file->carriage_returns = how->tokenizer && has_carriage_returns(file);
+    file->carriage_returns =
+        how->tokenizer && has_carriage_returns(file, &file->no_line_feeds);
     zt_mapping_release(&file->data);
     file->lengths = ids->lengths;
     file->num_lengths = ids->num_lengths;

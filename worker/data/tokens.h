@@ -78,7 +78,8 @@ struct zt_token_file {
     int64_t num_lengths;   /* 0: the file does not tell, or nobody asked */
     uint64_t num_replaced; /* bytes of it that were no UTF-8 */
     uint64_t num_blank;    /* rows of records in which nothing stands */
-    bool carriage_returns; /* its first line ends with one before its line feed */
+    bool carriage_returns; /* its first line ends with one, before its line feed or... */
+    bool no_line_feeds;    /* ...without: it has none */
 };
 
 /* "auto", "text", ...: static text. Parsing back: ZT_NUM_TOKEN_FORMATS when unknown. */

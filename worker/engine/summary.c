@@ -219,6 +219,7 @@ static void add_training(struct line *l, const struct zt_engine *e)
     const struct zt_run *run = e->run;
     double tokens = (double)zt_dataset_num_tokens(e->train_data);
     int64_t to_come = e->total_steps > e->first_step ? e->total_steps - e->first_step : 0;
+    int64_t steps = e->total_steps > e->first_step ? e->total_steps : e->first_step;
     double rows = (double)e->samples + (double)run->train_batch_size * (double)to_come;
     double epochs = (rows + e->rows_recut) / (double)zt_sampler_num_blocks(e->sampler);
     double samples = (double)zt_dataset_num_samples(e->train_data);
@@ -229,14 +230,14 @@ static void add_training(struct line *l, const struct zt_engine *e)
         add(l,
             "; %" PRId64 " step%s of %" PRId64 " rows of up to %" PRId64
             " tokens, %.3g epochs of %s samples",
-            e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
-            e->block_size, epochs, zt_human_count(all, samples));
+            steps, steps == 1 ? "" : "s", run->train_batch_size, e->block_size, epochs,
+            zt_human_count(all, samples));
     else
         add(l,
             "; %" PRId64 " step%s of %" PRId64 " rows of %" PRId64
             " tokens, %.3g epochs of %s tokens",
-            e->total_steps, e->total_steps == 1 ? "" : "s", run->train_batch_size,
-            e->block_size, epochs, zt_human_count(all, tokens));
+            steps, steps == 1 ? "" : "s", run->train_batch_size, e->block_size, epochs,
+            zt_human_count(all, tokens));
     if (zt_dataset_is_packed(e->train_data))
         add(l, " in %s rows", zt_human_count(packed, all_rows));
     if (run->output_dir)

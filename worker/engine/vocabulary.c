@@ -87,6 +87,7 @@ static void remark_on_text(const struct zt_engine *e)
     const struct zt_dataset *both[2] = {e->train_data, e->eval_data};
     uint64_t replaced = 0, blank = 0, n;
     const char *returns = NULL;
+    bool alone = false;
     int64_t short_ones = 0;
 
     for (int i = 0; i < 2; i++) {
@@ -95,7 +96,7 @@ static void remark_on_text(const struct zt_engine *e)
         n = both[i] ? zt_dataset_num_blank(both[i]) : 0;
         blank = n > blank ? n : blank;
         if (both[i] && !returns)
-            returns = zt_dataset_carriage_returns(both[i]);
+            returns = zt_dataset_carriage_returns(both[i], &alone);
         if (both[i] && zt_dataset_num_short(both[i]) > short_ones)
             short_ones = zt_dataset_num_short(both[i]);
     }
@@ -108,7 +109,13 @@ static void remark_on_text(const struct zt_engine *e)
                       "learnt");
     if (blank)
         zt_warn("data", "%" PRIu64 " empty lines of the records are passed over", blank);
-    if (returns)
+    if (returns && alone)
+        zt_warn("data",
+                "%s: lines end with carriage returns alone, so that all of it is one "
+                "line, and "
+                "they are learnt; tr '\\r' '\\n' makes line feeds of them",
+                returns);
+    else if (returns)
         zt_warn("data",
                 "%s: lines end with a carriage return and a line feed, as on Windows, "
                 "and both are "
