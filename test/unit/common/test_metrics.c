@@ -94,6 +94,12 @@ static void test_an_evaluation_says_what_its_loss_is_of(void **state)
     s.is_of_bytes = true;
     n = zt_eval_metrics_measure(&s, values);
     assert_true(fabs(value_of(values, n, "bits_per_byte")->real - 3) < 1e-12);
+    assert_null(value_of(values, n, "samples"));
+    s = (struct zt_eval_stats){
+        .step = 12, .tokens = 100, .samples = 7, .loss = 1, .is_per_row = true};
+    n = zt_eval_metrics_measure(&s, values);
+    assert_int_equal(value_of(values, n, "samples")->integer, 7);
+    assert_null(value_of(values, n, "tokens"));
 }
 
 static void test_what_a_step_does_not_have_is_left_out(void **state)

@@ -35,7 +35,7 @@ static void agree_rank(struct zt_comm *c)
     if (my_rank) {
         CHECK(!*logged);
     } else {
-        CHECK(!sentence == !strstr(logged, "\"warn\""));
+        CHECK(!sentence == !strstr(logged, "\"warning\""));
         CHECK(!sentence || strstr(logged, sentence));
     }
 }
