@@ -1,9 +1,11 @@
 #include "worker/rank.h"
 
 #include <jansson.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/backtrace.h"
@@ -261,6 +263,16 @@ static void on_exit_at_work(int status, void *unused)
     _exit(zt_err_exit_code(ZT_E_PLUGIN));
 }
 
+/* With `ulimit -v` all threads allocate in one arena: each of their own takes 64 MiB of addresses,
+ * which the plan does not count, whenever threads happen to allocate at once. */
+static void save_addresses(void)
+{
+    struct rlimit r;
+
+    if (getrlimit(RLIMIT_AS, &r) == 0 && r.rlim_cur != RLIM_INFINITY)
+        (void)mallopt(M_ARENA_MAX, 1);
+}
+
 int zt_rank_main(int argc, char **argv)
 {
     struct zt_run_facts facts = {.program = NULL};
@@ -268,6 +280,7 @@ int zt_rank_main(int argc, char **argv)
     int stop_code = 0;
     zt_err rc;
 
+    save_addresses();
     /* Both wait until training begins (worker/engine/checkpoint/signals.c): neither ends a
      * rank. zlaunch's daemon has blocked them before. */
     zt_signal_block_user();

@@ -19,6 +19,7 @@ static void note_saved(struct zt_supervisor *s, int64_t step, const char *dir)
 {
     s->saved_step = step;
     s->notes.behind = step < s->newest_step ? step : 0;
+    s->weights_dir[0] = 0; /* older than this */
     snprintf(s->saved_dir, sizeof(s->saved_dir), "%s", dir);
 }
 
@@ -56,7 +57,12 @@ const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t
     out[0] = 0;
     if (!s->trains || last <= saved || (s->weights_dir[0] && last == s->total_steps))
         return out; /* the last: what the run was made for is there */
-    if (saved > 0)
+    if (saved > 0 && s->weights_dir[0])
+        snprintf(out, cap,
+                 "  after step %lld (saved in %s) weights alone are saved, in %s; step "
+                 "%lld was the last report",
+                 saved, s->saved_dir, s->weights_dir, last);
+    else if (saved > 0)
         snprintf(
             out, cap,
             "  after step %lld (saved in %s) nothing is known to be saved; step %lld "

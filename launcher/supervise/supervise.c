@@ -478,7 +478,7 @@ static void judge_output(struct zt_supervisor *s, struct zt_verdict *v, json_t *
 
 static int finish_job(struct zt_supervisor *s)
 {
-    char unsaved[ZT_SUP_DIR + 128];
+    char unsaved[2 * ZT_SUP_DIR + 128];
     struct zt_fault fault = {0};
     struct zt_verdict v;
     json_t *end;

@@ -174,7 +174,7 @@ for task in classify tag; do
     check "a model that was not trained to $task" refused 'the model names no classes' "$bin/models/bert.so" --task $task \
         --model_name_or_path test/golden/bert/masked_lm/model --test_file "test/golden/bert/$task/rows.jsonl" --output_dir "$tmp/none"
 done
-check "a task without predictions says so" refused 'is no model that writes: it requires the field lengths' "$bin/models/bert.so" \
+check "a task without predictions says so" refused 'is no model that writes: it requires the field lengths, which no prompt and no text of --test_file offers; --do_predict writes labels of rows with --task classify, regress and tag alone' "$bin/models/bert.so" \
     --task masked_lm --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none"
 check "labels are no text to be written" refused '--max_new_tokens: with --task classify rows of --test_file get labels' "$bin/models/bert.so" \
     --task classify --model_name_or_path "$tmp/classify" --test_file "$tmp/rows.jsonl" --output_dir "$tmp/none" --max_new_tokens 5

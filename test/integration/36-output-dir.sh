@@ -306,7 +306,9 @@ locked() { [ -e "$out/.zlaunch.lock" ]; }
 within 30 locked || fail "the lock was not made again"
 check "a lock that is removed is made again, which is said" within 10 err_has "$out: its .zlaunch.lock was removed, and is made again"
 mkdir "$tmp/runs/foreign" && cp -r "$tmp/runs/rotated/checkpoint-5" "$tmp/runs/foreign"
+within 10 rank_pid 0 && kill -STOP "$pid" # else it may make the folder again between the two
 mv "$out" "$tmp/runs/away2" && mv "$tmp/runs/foreign" "$out"
+kill -CONT "$pid"
 refused_there() { err_has "another with checkpoints or a model is in its place: nothing is saved over these"; }
 within 30 refused_there || fail "another folder was not noticed"
 kill -TERM "$job"

@@ -225,6 +225,18 @@ check "  says since when nothing is saved" err_has "  after step $at (saved in $
 launch --num_gpus 2 "${train[@]}" "${same[@]}" --max_steps "${saved##*-}" --output_dir "$tmp/again"
 check "  the same bits as a run of ${saved##*-} steps" cmp "$saved/model.safetensors" "$tmp/again/model.safetensors"
 
+launch_bg --num_gpus 2 "${train[@]}" --logging_steps 1 --output_dir "$tmp/both"
+within 20 has_socket || fail "training did not start"
+until_running save
+at=$(echo "$tmp"/both/checkpoint-*) at=${at##*-}
+within 20 err_has "step $((at + 1))/" || fail "training does not go on"
+ask "$(job_id)" save weights "$tmp/newer"
+check "weights behind a checkpoint: 0" code_is 0
+ask "$(job_id)" stop
+gone "stop of a run with weights behind its checkpoint"
+wait "$job"
+check "  names both" err_has "  after step $at (saved in $tmp/both/checkpoint-$at) weights alone are saved, in $tmp/newer; step "
+
 # what is asked for while the last step is made is done, too; a run that is stopped there saves as at any other
 # late OPTIONS: a run of two long steps, the second of which has begun
 late() {

@@ -83,9 +83,9 @@ static zt_err check_generation(const struct zt_engine *e, struct zt_fault *fault
             !(e->source_size && zt_field_is_of_source(f)))
             return zt_fault_set(fault, ZT_E_USAGE,
                                 "text is to be written, and %s is no model that writes: "
-                                "it requires the field %s, which a prompt does not "
-                                "offer; labels of rows are written by --do_predict with "
-                                "--test_file and --task, as in training",
+                                "it requires the field %s, which no prompt and no text "
+                                "of --test_file offers; --do_predict writes labels of "
+                                "rows with --task classify, regress and tag alone",
                                 e->plugin->name, f->name);
     }
     if (!e->source_size && e->run->generation_max_length)

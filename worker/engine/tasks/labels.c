@@ -340,5 +340,10 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
         data = (struct zt_labels){0};
     }
     zt_labels_release(&data);
+    if (!rc && !e->labels.num && e->run->do_predict)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--do_predict: the model names no classes (id2label in its "
+                            "config.json): it was not trained for this task; train it "
+                            "first, or give the folder of one that was");
     return rc || e->labels.num != 1 ? rc : refuse_one(e, by_data, fault);
 }

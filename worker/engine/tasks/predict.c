@@ -126,11 +126,6 @@ static zt_err keep(struct prediction *p, int64_t n, int64_t T, struct zt_fault *
     bool tags = p->e->task == ZT_TASK_TAG;
     int64_t L = p->e->task == ZT_TASK_REGRESS ? 1 : p->e->labels.num;
 
-    if (!L)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "--do_predict: the model names no classes (id2label in its "
-                            "config.json): it was not trained for this task; train it "
-                            "first, or give the folder of one that was");
     if (n != p->B * L * (tags ? T : 1))
         return zt_fault_set(fault, ZT_E_PLUGIN,
                             "plugin %s: without labels it returns %lld values; %lld rows "
