@@ -7,6 +7,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/utf8.h"
+
 #define LINE_MAX_BYTES 4096
 
 static struct {
@@ -53,30 +55,12 @@ double zt_now(void)
     return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Bytes of the UTF-8 character at `s`, which a zero ends; 0: it is none. */
-static size_t utf8_bytes(const unsigned char *s)
-{
-    size_t n = s[0] < 0x80                    ? 1
-               : s[0] >= 0xc2 && s[0] <= 0xdf ? 2
-               : (s[0] & 0xf0) == 0xe0        ? 3
-               : s[0] >= 0xf0 && s[0] <= 0xf4 ? 4
-                                              : 0;
-
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 /* Append the JSON form of `s` between quotes; stops early rather than overflow. What is no
  * UTF-8, as a character that was cut, becomes U+FFFD. */
 static size_t put_json(char *out, size_t cap, size_t at, const char *s)
 {
     while (*s && at + 8 < cap) {
-        size_t n = utf8_bytes((const unsigned char *)s);
+        size_t n = zt_utf8_length(s, strnlen(s, 4));
 
         if (*s == '"' || *s == '\\')
             at += (size_t)snprintf(out + at, cap - at, "\\%c", *s);

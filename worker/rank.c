@@ -8,7 +8,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "common/backtrace.h"
+#include "common/process/backtrace.h"
 #include "common/message/event.h"
 #include "common/log.h"
 #include "common/options/options.h"

@@ -6,26 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Bytes of the well-formed UTF-8 character at p, 0 if there is none. */
-static size_t utf8_char(const unsigned char *p, size_t n)
-{
-    size_t need = p[0] < 0x80                    ? 1
-                  : p[0] >= 0xc2 && p[0] <= 0xdf ? 2
-                  : p[0] >= 0xe0 && p[0] <= 0xef ? 3
-                  : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
-                                                 : 0;
-
-    if (!need || need > n)
-        return 0;
-    for (size_t i = 1; i < need; i++)
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    /* overlong forms, surrogates, beyond U+10FFFF */
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return need;
-}
+#include "common/utf8.h"
 
 json_t *zt_json_text(const char *text, size_t n)
 {
@@ -39,7 +20,7 @@ json_t *zt_json_text(const char *text, size_t n)
     if (!fixed)
         return NULL;
     for (size_t i = 0; i < n;) {
-        size_t k = utf8_char((const unsigned char *)text + i, n - i);
+        size_t k = zt_utf8_length(text + i, n - i);
 
         memcpy(fixed + at, k ? text + i : "\xef\xbf\xbd", k ? k : 3);
         at += k ? k : 3;

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 struct parser {
     struct zt_text_arena *arena;
     struct zt_problems *report;
@@ -117,23 +119,6 @@ static size_t put_utf8(char *out, uint32_t c)
     return 4;
 }
 
-/* Bytes of the UTF-8 character at p; 0: it is none (overlong, surrogate, too big). */
-static size_t utf8_length(const char *p, const char *end)
-{
-    const unsigned char *s = (const unsigned char *)p;
-    size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-
-    if (!n || s[0] > 0xf4 || (size_t)(end - p) < n)
-        return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-    if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-        (s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-        return 0;
-    return n;
-}
-
 /* The escape at p (behind the backslash); bytes written to out, 0 after a problem. */
 static size_t escape(struct parser *ps, char *out)
 {
@@ -193,7 +178,7 @@ static const char *string(struct parser *ps)
             fail(ps, "a control character in a string");
             len = 0;
         } else {
-            len = utf8_length(ps->p, ps->end);
+            len = zt_utf8_length(ps->p, (size_t)(ps->end - ps->p));
             if (len)
                 memcpy(out + n, ps->p, len);
             else

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "common/backtrace.h"
+#include "common/process/backtrace.h"
 
 static volatile int went_on;
 

@@ -3,7 +3,7 @@
  * they are looked up in the symbol table of the program's file, which is mapped when a
  * stack is asked for. Nothing here takes a lock or allocates.
  */
-#include "common/backtrace.h"
+#include "common/process/backtrace.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -5,8 +5,8 @@
  * sends SIGQUIT to ranks that make no progress; by hand: kill -QUIT PID.
  * Threads:   the handler runs on whichever thread gets the signal; nothing is allocated.
  */
-#ifndef COMMON_BACKTRACE_H
-#define COMMON_BACKTRACE_H
+#ifndef COMMON_PROCESS_BACKTRACE_H
+#define COMMON_PROCESS_BACKTRACE_H
 
 /* Once, before there are threads. `name` stands in front of the stack; cut to fit. */
 void zt_backtrace_on_quit(const char *name);
