@@ -153,7 +153,8 @@ zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
     char path[PATH_MAX];
     const char *dir = run->output_dir;
 
-    if (run->overwrite_output_dir || run->attempt)
+    if (run->overwrite_output_dir || run->attempt ||
+        !*dir) /* "" is told where it is read */
         return ZT_OK;
     if (zt_find_model(dir, path) && resumes_nothing(run))
         return zt_fault_set(fault,

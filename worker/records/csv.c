@@ -134,13 +134,19 @@ static zt_err check_separator(const struct zt_records *r, size_t from,
 
     if (!other)
         return ZT_OK;
+    if (*other == '\t')
+        return zt_records_fault(
+            r, from, ZT_E_USAGE, fault,
+            "the header is one column, \"%s\": columns are separated by commas in a "
+            ".csv; "
+            "tabs are those of a .tsv: give the file that name, or say --data_format tsv",
+            name);
     return zt_records_fault(
         r, from, ZT_E_USAGE, fault,
         "the header is one column, \"%s\": columns are separated by commas in a .csv, by "
-        "tabs in a .tsv, and not by %s%.1s%s; a single column of that name is written in "
+        "tabs in a .tsv, and not by '%.1s'; a single column of that name is written in "
         "quotes",
-        name, *other == '\t' ? "tabs" : "'", *other == '\t' ? "" : other,
-        *other == '\t' ? "" : "'");
+        name, other);
 }
 
 /* A CR outside of quotes, with no LF behind it: lines as old Mac programs end them. */

@@ -139,7 +139,9 @@ static void test_tables(void **state)
         "csv", "a;b\n1;2\n",
         "f:1: the header is one column, \"a;b\": columns are separated by commas in a "
         ".csv, by tabs in a .tsv, and not by ';'");
-    refuses("csv", "a\tb\n1\t2\n", "by tabs in a .tsv, and not by tabs");
+    refuses(
+        "csv", "a\tb\n1\t2\n",
+        "tabs are those of a .tsv: give the file that name, or say --data_format tsv");
     refuses("tsv", "a,b\n1,2\n", "and not by ','");
     reads("csv", "\"a;b\"\n1;2\n", "[{\"a;b\":\"1;2\"}]", 0);
     reads("tsv", "a\n1;2\n", "[{\"a\":\"1;2\"}]", 0);
