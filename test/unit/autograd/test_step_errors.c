@@ -484,6 +484,17 @@ static zt_err optional_build(zt_model *m, void **self)
     return zt_model_status(m);
 }
 
+/* A model whose label and images a batch may lack, and whose forward asks for nothing. */
+static void open_optional(struct rig *r)
+{
+    static struct zt_plugin plugin;
+
+    scene = 99;
+    plugin = stage_plugin;
+    plugin.build = optional_build;
+    rig_open(r, "meta", ZT_F32, &plugin, (struct zt_step_config){.seed = 0});
+}
+
 static void test_rows_that_samples_share_are_not_taken_for_one_sample(void **state)
 {
     static int32_t tokens[3];
@@ -491,15 +502,12 @@ static void test_rows_that_samples_share_are_not_taken_for_one_sample(void **sta
                            .B = 1,
                            .T = 3,
                            .fields = {tokens, [3] = tokens, [4] = tokens}};
-    struct zt_plugin plugin = stage_plugin;
     struct zt_fault fault = {ZT_OK, ""};
     zt_tensor *out = NULL;
     struct rig r;
 
     (void)state;
-    scene = 99;
-    plugin.build = optional_build;
-    rig_open(&r, "meta", ZT_F32, &plugin, (struct zt_step_config){.seed = 0});
+    open_optional(&r);
     assert_int_equal(zt_step_forward(r.step, &pass, &out, &fault), ZT_E_PLUGIN);
     assert_non_null(strstr(fault.text, "forward does not take the field segment_begin"));
     zt_step_end(r.step);
@@ -510,15 +518,12 @@ static void test_a_batch_without_labels_that_are_not_required_has_none(void **st
 {
     static int32_t tokens[3];
     struct zt_pass pass = {.mode = ZT_MODE_EVAL, .B = 1, .T = 3, .fields = {tokens}};
-    struct zt_plugin plugin = stage_plugin;
     struct zt_fault fault = {ZT_OK, ""};
     zt_tensor *out = NULL;
     struct rig r;
 
     (void)state;
-    scene = 99;
-    plugin.build = optional_build;
-    rig_open(&r, "meta", ZT_F32, &plugin, (struct zt_step_config){.seed = 0});
+    open_optional(&r);
     expect_ok(zt_step_forward(r.step, &pass, &out, &fault), &fault);
     assert_int_equal(zt_tensor_ndim(out), 3);
     zt_step_end(r.step);
