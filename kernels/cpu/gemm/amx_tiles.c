@@ -7,7 +7,7 @@
  * Sums stay in tiles over so many pairs: to keep them in memory and 32 columns of b in the
  * L1 cache meanwhile costs more than it gains.
  */
-#define PAIRS_AT_ONCE 512
+#define PAIRS_AT_ONCE 128
 #define ROWS_AT_ONCE  128
 
 /* Rows of a that are not 16, or words that are not, with zeros around them. */

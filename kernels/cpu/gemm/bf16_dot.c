@@ -131,10 +131,32 @@ INLINE void pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t l
     }
 }
 
+/* The same into tiles: those of 16 pairs beside each other, a row of a panel after another. */
+INLINE void pack_right_tiles(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k,
+                             int64_t n, int64_t pairs)
+{
+    for (int64_t col = 0; col < n; col += ZT_DOT_B_WIDTH)
+        for (int64_t i = 0; i < pairs; i += 16, panels += 16 * ZT_DOT_B_WIDTH)
+            for (int64_t row = 0; row < 16; row++) {
+                int64_t at = 2 * (i + row);
+                const uint16_t *even = src + at * ld + col;
+                const uint16_t *odd = at + 1 < k ? even + ld : NULL;
+
+                for (int64_t j = 0; j < ZT_DOT_B_WIDTH; j += 16)
+                    _mm512_storeu_si512(panels + 16 * j + 16 * row,
+                                        at < k ? zip(even + j, odd ? odd + j : NULL,
+                                                     lanes(n - col - j))
+                                               : _mm512_setzero_si512());
+            }
+}
+
 TARGET void zt_dot_pack(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k,
                         int64_t n)
 {
-    pack(panels, ZT_DOT_B_WIDTH, src, ld, k, n, zt_dot_pairs(k));
+    if (has_tiles())
+        pack_right_tiles(panels, src, ld, k, n, zt_dot_pairs(k));
+    else
+        pack(panels, ZT_DOT_B_WIDTH, src, ld, k, n, zt_dot_pairs(k));
 }
 
 /* 16 rows of 16 words change places with their columns. */
@@ -167,9 +189,11 @@ TARGET void zt_dot_pack_transposed(uint32_t *panels, const uint16_t *src, int64_
                                    int64_t k, int64_t n)
 {
     const int64_t width = ZT_DOT_B_WIDTH, pairs = zt_dot_pairs(k);
+    const int64_t row_words = has_tiles() ? 16 : width; /* within 16 pairs */
+    const int64_t col_words = has_tiles() ? 16 : 1;
 
     for (int64_t col = 0; col < (n + width - 1) / width * width; col += 16) {
-        uint32_t *panel = panels + col / width * width * pairs + col % width;
+        uint32_t *panel = panels + col / width * width * pairs + col % width * col_words;
 
         for (int64_t i = 0; i < pairs; i += 16) {
             int64_t left = k - 2 * i;
@@ -182,7 +206,7 @@ TARGET void zt_dot_pack_transposed(uint32_t *panels, const uint16_t *src, int64_
                            : _mm512_setzero_si512();
             transpose_words(r);
             for (int j = 0; j < 16 && i + j < pairs; j++)
-                _mm512_storeu_si512(panel + (i + j) * width, r[j]);
+                _mm512_storeu_si512(panel + i * width + j * row_words, r[j]);
         }
     }
 }
