@@ -131,23 +131,26 @@ INLINE void pack(uint32_t *panels, int64_t width, const uint16_t *src, int64_t l
     }
 }
 
-/* The same into tiles: those of 16 pairs beside each other, a row of a panel after another. */
+/* The same into tiles: those of 16 pairs beside each other, along the rows of src first. */
 INLINE void pack_right_tiles(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k,
                              int64_t n, int64_t pairs)
 {
-    for (int64_t col = 0; col < n; col += ZT_DOT_B_WIDTH)
-        for (int64_t i = 0; i < pairs; i += 16, panels += 16 * ZT_DOT_B_WIDTH)
+    for (int64_t i = 0; i < pairs; i += 16)
+        for (int64_t col = 0; col < n; col += ZT_DOT_B_WIDTH) {
+            uint32_t *tiles = panels + col * pairs + i * ZT_DOT_B_WIDTH;
+
             for (int64_t row = 0; row < 16; row++) {
                 int64_t at = 2 * (i + row);
                 const uint16_t *even = src + at * ld + col;
                 const uint16_t *odd = at + 1 < k ? even + ld : NULL;
 
                 for (int64_t j = 0; j < ZT_DOT_B_WIDTH; j += 16)
-                    _mm512_storeu_si512(panels + 16 * j + 16 * row,
+                    _mm512_storeu_si512(tiles + 16 * j + 16 * row,
                                         at < k ? zip(even + j, odd ? odd + j : NULL,
                                                      lanes(n - col - j))
                                                : _mm512_setzero_si512());
             }
+        }
 }
 
 TARGET void zt_dot_pack(uint32_t *panels, const uint16_t *src, int64_t ld, int64_t k,
