@@ -84,6 +84,8 @@ typedef enum zt_epilogue {
  * rows_alone: each row of c has the bits that it has in a product of that row alone, so
  * texts that are written together are those of each by itself; on cpu, for products without
  * a batch, fp8 and accumulation; elsewhere it asks for nothing.
+ * as_added: without accumulate c gets the bits that adding to zeros gives; on cpu, where
+ * oneDNN may sum in another order then; elsewhere they are the same.
  * tf32: fp32 operands may be rounded to TF32 (8 bits of exponent, 10 of fraction) before
  * they are multiplied, to nearest on cpu; sums stay fp32. Other operands: no difference.
  *
@@ -97,7 +99,7 @@ struct zt_gemm_args {
     struct zt_view gate, up, dgate; /* of ZT_EPI_SWIGLU_BWD alone */
     const float *a_scale, *b_scale; /* device memory, 1 float each; fp8 only */
     float alpha;
-    bool accumulate, accumulate_sums, tf32, rows_alone;
+    bool accumulate, accumulate_sums, as_added, tf32, rows_alone;
     zt_epilogue epilogue;
 };
 
@@ -558,7 +560,6 @@ struct zt_backend_info {
     bool automatic;             /* "auto" takes it where it works */
     bool counts_as_host_memory; /* plans count its memory with the host's */
     int64_t product_align; /* sizes of products are best multiples of this; 0: whatever */
-    bool replaces_as_adds; /* c = a b has the bits of c += a b onto zeros */
 
     bool (*is_likely)(void);       /* "auto" tries it; NULL: always */
     size_t (*own_bytes)(void);     /* see zt_backend_own_bytes(); NULL: none */

@@ -59,9 +59,6 @@ struct zt_step_config {
     bool profile;   /* take the times of those blocks; the host waits for each of them */
     float label_smoothing; /* of cross-entropy, in [0, 1) */
     int64_t product_align; /* of the device, see struct zt_backend_info */
-    bool
-        replace_grads; /* new gradients of weights are replaced; else zeroed, then added to:
-                            * replaces_as_adds of the device */
     uint64_t seed;
     struct zt_step_hooks hooks;
 };

@@ -363,7 +363,7 @@ static bool hold_grad(struct zt_step *s, struct zt_tensor *t, bool *fresh)
         return !s->fault.code;
     if (st->param && !take_new(s, st)) /* adds to other calls and micro-batches */
         return true;
-    *fresh = covers(t) && (!st->param || s->cfg.replace_grads);
+    *fresh = covers(t);
     return *fresh || fill_zero(s, st->grad->data, st->grad_dtype, st->numel);
 }
 

@@ -320,7 +320,6 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
         .recompute = e->run->gradient_checkpointing,
         .label_smoothing = (float)e->run->label_smoothing_factor,
         .product_align = zt_backend_lookup(e->backend->name)->product_align,
-        .replace_grads = zt_backend_lookup(e->backend->name)->replaces_as_adds,
         .profile = e->run->do_train && e->run->profile_checkpointing,
         .seed = (uint64_t)e->run->seed,
         .hooks = zt_zero_hooks(e->zero),

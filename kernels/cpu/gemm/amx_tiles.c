@@ -4,8 +4,8 @@
 #include "kernels/cpu/gemm/amx_instructions.h"
 
 /*
- * Sums stay in tiles over so many pairs: to keep them in memory and 32 columns of b in the
- * L1 cache meanwhile costs more than it gains.
+ * Sums stay in tiles over so many pairs, and wait in memory for the next: 32 columns of b and
+ * 32 rows of a are in the L1 cache together meanwhile.
  */
 #define PAIRS_AT_ONCE 128
 #define ROWS_AT_ONCE  128

@@ -145,10 +145,10 @@ INLINE void pack_right_tiles(uint32_t *panels, const uint16_t *src, int64_t ld, 
                 const uint16_t *odd = at + 1 < k ? even + ld : NULL;
 
                 for (int64_t j = 0; j < ZT_DOT_B_WIDTH; j += 16)
-                    _mm512_storeu_si512(tiles + 16 * j + 16 * row,
-                                        at < k ? zip(even + j, odd ? odd + j : NULL,
-                                                     lanes(n - col - j))
-                                               : _mm512_setzero_si512());
+                    _mm512_storeu_si512(
+                        tiles + 16 * j + 16 * row,
+                        at < k ? zip(even + j, odd ? odd + j : NULL, lanes(n - col - j))
+                               : _mm512_setzero_si512());
             }
         }
 }

@@ -9,6 +9,9 @@
  *      panel 0                 panel 1                 ...
  *      zt_dot_pairs(k) x width
  *
+ * For tiles a panel of ZT_DOT_B_WIDTH is tile after tile of (16 pairs, 16 columns), those of
+ * the same pairs beside each other: 16 pairs of a panel begin where they do without.
+ *
  * What lies past k or n is zero in it. Every element of c is one sum over k whose order
  * follows from its place in c and from k, wherever blocks of rows and columns begin.
  *

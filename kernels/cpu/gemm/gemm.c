@@ -278,9 +278,17 @@ static zt_err finish(struct zt_device *dev, struct zt_stream *s,
     return rc ? rc : add_sum(dev, s, &g->b, &g->b_sum, g->accumulate_sums, fault);
 }
 
+/* Zeros are added to where that may give other bits: by oneDNN, and where c is rounded. */
+static void add_to_zeros(struct zt_gemm_call *k)
+{
+    run_pass(k, &(struct zt_gemm_mat){0}, false);
+    k->accumulate = true;
+}
+
 static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
                           struct zt_fault *fault)
 {
+    bool added = g->as_added && !g->accumulate;
     struct zt_wgrad wgrad;
     struct zt_gemm_call k;
     zt_err rc = check(&k, g, fault);
@@ -292,6 +300,8 @@ static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
             run_pass(&k, &(struct zt_gemm_mat){0}, k.bias != NULL);
         return ZT_OK;
     }
+    if (added && k.c.dtype != ZT_F32)
+        add_to_zeros(&k);
     if (zt_gemm_takes_rows_alone(&k))
         return zt_gemm_rows_alone(dev, &k, fault);
     if (zt_gemm_is_tiled(&k))
@@ -300,6 +310,8 @@ static zt_err run_product(struct zt_device *dev, const struct zt_gemm_args *g,
         return zt_gemm_by_panels(dev, &k, fault);
     if (is_wgrad(&k, &wgrad))
         return zt_wgrad_run(dev, &wgrad, fault);
+    if (added && !k.accumulate)
+        add_to_zeros(&k);
     return goes_direct(&k) ? direct(dev, &k, fault) : zt_gemm_in_fp32(dev, &k, fault);
 }
 

@@ -120,7 +120,7 @@ static struct result run(zt_dtype dtype, bool recompute, bool is_new)
     struct rig rig;
 
     rig_open(&rig, "cpu", dtype, &plugin,
-             (struct zt_step_config){.recompute = recompute, .replace_grads = is_new});
+             (struct zt_step_config){.recompute = recompute});
     rig_init_weights(&rig, 1);
     rig_clear_grads(&rig);
     for (int i = 0; is_new && i < block->num_params; i++) {

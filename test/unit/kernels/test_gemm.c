@@ -466,6 +466,41 @@ static void test_weight_gradients_of_bf16_in_every_block(void **state)
     check_weight_gradient(34, 530, 8193, true); /* ... and over columns */
 }
 
+/* c = a b as_added has the bits of c += a b onto zeros, whoever sums. */
+static void test_what_counts_as_added_has_the_bits_of_sums_onto_zeros(void **state)
+{
+    static const int64_t sizes[][3] = {{1, 40, 300},   {40, 1, 300},   {17, 33, 65},
+                                       {64, 64, 1},    {130, 70, 200}, {300, 320, 515},
+                                       {64, 48, 9001}, {16, 16, 4100}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) * NUM_PAIRS; i++) {
+        const int64_t *n = sizes[i / NUM_PAIRS];
+        size_t t = i % NUM_PAIRS;
+        struct matrix a = make(pairs[t].ab, 0, n[0], n[2], COLS);
+        struct matrix b = make(pairs[t].ab, 0, n[2], n[1], ROWS);
+        struct matrix c = make(pairs[t].c, 0, n[0], n[1], ROWS);
+        struct zt_gemm_args g = args_of(&a, &b, &c);
+        void *added = malloc(c.bytes);
+
+        assert_non_null(added);
+        memset(c.mem, 0, c.bytes);
+        g.alpha = 1;
+        g.accumulate = true;
+        assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+        memcpy(added, c.mem, c.bytes);
+        memset(c.mem, 0xff, c.bytes); /* not numbers */
+        g.accumulate = false;
+        g.as_added = true;
+        assert_int_equal(zt_cpu_gemm(dev, NULL, &g, NULL), ZT_OK);
+        assert_memory_equal(added, c.mem, c.bytes);
+        free(added);
+        ref_free(a.mem);
+        ref_free(b.mem);
+        ref_free(c.mem);
+    }
+}
+
 /* ---- on matrix tiles, or their emulation ---- */
 
 static unsigned features; /* of this processor */
@@ -687,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_pairs_of_an_odd_k_do_not_see_the_next_row),
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),
         cmocka_unit_test(test_gradients_of_pairs_have_the_bits_of_others),
+        cmocka_unit_test(test_what_counts_as_added_has_the_bits_of_sums_onto_zeros),
     };
     const struct CMUnitTest with_tiles[] = {
         cmocka_unit_test(test_every_layout_and_type_matches_the_reference),
@@ -695,6 +731,7 @@ int main(void)
         cmocka_unit_test(test_blocks_of_tiles),
         cmocka_unit_test(test_long_sums_of_bf16),
         cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
+        cmocka_unit_test(test_what_counts_as_added_has_the_bits_of_sums_onto_zeros),
         cmocka_unit_test(test_two_runs_give_the_same_bits),
     };
     const struct CMUnitTest skipped[] = {cmocka_unit_test(test_blocks_of_panels)};
@@ -706,6 +743,7 @@ int main(void)
         cmocka_unit_test(test_bias_and_gelu_match_the_reference),
         cmocka_unit_test(test_sums_of_an_operand_match_the_reference),
         cmocka_unit_test(test_pieces_of_widened_products_join),
+        cmocka_unit_test(test_what_counts_as_added_has_the_bits_of_sums_onto_zeros),
         cmocka_unit_test(test_two_runs_give_the_same_bits),
     };
     const struct CMUnitTest tests[] = {
@@ -723,6 +761,7 @@ int main(void)
         cmocka_unit_test(test_pieces_of_widened_products_join),
         cmocka_unit_test(test_an_empty_sum_is_the_bias),
         cmocka_unit_test(test_bad_arguments_are_refused),
+        cmocka_unit_test(test_what_counts_as_added_has_the_bits_of_sums_onto_zeros),
         cmocka_unit_test(test_two_runs_give_the_same_bits),
     };
 

@@ -233,8 +233,6 @@ static void UNUSED open_step(struct rank *r)
                                 .model = r->model,
                                 .compute_dtype = r->j->dtype,
                                 .recompute = r->j->recompute,
-                                .replace_grads =
-                                    r->j->micro_batches == 1, /* either way */
                                 .seed = JOB_SEED,
                                 .hooks = zt_zero_hooks(r->zero)};
 

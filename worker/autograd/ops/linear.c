@@ -71,6 +71,7 @@ static void grad_product(struct zt_step *s, struct zt_tensor *t, struct zt_view 
     more.b = b;
     more.c = d.view;
     more.accumulate = d.accumulate;
+    more.as_added = t->store->param; /* new or not, as the next micro-batch's */
     product(s, &more);
     zt_grad_sink_close(s, &d);
 }

@@ -489,7 +489,6 @@ static void suit_device(const char *name, struct zt_step_config *sc)
     const struct zt_backend_info *b = zt_backend_lookup(name);
 
     sc->product_align = b ? b->product_align : 0;
-    sc->replace_grads = b && b->replaces_as_adds;
 }
 
 /* Rows of a step, and of an evaluation's batch beside them. */
