@@ -81,7 +81,8 @@ static void choose_moved(const struct zt_zero *z, struct zt_region *r)
     for (int i = 0; i < m->num_blocks; i++)
         all += m->blocks[i]->frozen ? 0 : (double)m->blocks[i]->padded_elems;
     for (int i = 0; i < m->num_blocks; i++) {
-        r->moved[i] = moved < z->cfg.offload_ratio * all;
+        r->in[i] =
+            moved < z->cfg.offload_ratio * all ? ZT_STORE_OFFLOADED : ZT_STORE_DEVICE;
         moved += m->blocks[i]->frozen ? 0 : (double)m->blocks[i]->padded_elems;
     }
 }
@@ -96,21 +97,22 @@ zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,
         .zero = z,
         .kind = kind,
         .dtype = dtype,
-        .device = {.tier = &zt_device_tier},
-        .offloaded = {.tier = z->cfg.tiers[kind]},
+        .stores = {[ZT_STORE_DEVICE] = {.tier = &zt_device_tier},
+                   [ZT_STORE_HOST] = {.tier = &zt_host_tier},
+                   [ZT_STORE_OFFLOADED] = {.tier = z->cfg.tiers[kind]}},
         .parts = z->cfg.world,
         .part = z->cfg.rank,
         .offset = calloc(n, sizeof(*r->offset)),
         .whole = calloc(n, sizeof(*r->whole)),
-        .moved = calloc(n, sizeof(*r->moved)),
+        .in = calloc(n, sizeof(*r->in)),
     };
-    if (!r->offset || !r->whole || !r->moved)
+    if (!r->offset || !r->whole || !r->in)
         return zt_fault_set(fault, ZT_E_NOMEM, "model state: no host memory");
     for (int i = 0; i < z->cfg.model->num_blocks; i++) {
         r->offset[i] = !frozen_too && z->cfg.model->blocks[i]->frozen ? -1 : 0;
         r->whole[i] = whole;
     }
-    if (r->offloaded.tier)
+    if (r->stores[ZT_STORE_OFFLOADED].tier)
         choose_moved(z, r);
     return ZT_OK;
 }
@@ -121,35 +123,45 @@ static int64_t held_elems(const struct zt_region *r, const struct zt_block *b)
     return r->whole[b->index] ? b->padded_elems : b->padded_elems / r->parts;
 }
 
-/* Give every block that has such state its place in one of the two stores; *longest: the
- * most elements of a block in `offloaded`. */
-static void place_blocks(struct zt_zero *z, struct zt_region *r, int64_t *longest)
+/* Give every block that has such state its place in its store. */
+static void place_blocks(struct zt_zero *z, struct zt_region *r)
 {
-    int64_t elems[2] = {0};
+    int64_t elems[ZT_NUM_STORES] = {0};
 
-    *longest = 0;
     for (int i = 0; i < z->cfg.model->num_blocks; i++) {
-        int64_t held = held_elems(r, z->cfg.model->blocks[i]);
-
         if (r->offset[i] < 0)
             continue;
-        r->offset[i] = elems[r->moved[i]];
-        elems[r->moved[i]] += held;
-        if (r->moved[i] && held > *longest)
-            *longest = held;
+        r->offset[i] = elems[r->in[i]];
+        elems[r->in[i]] += held_elems(r, z->cfg.model->blocks[i]);
     }
-    r->device.bytes = (size_t)elems[0] * zt_dtype_bytes(r->dtype);
-    r->offloaded.bytes = (size_t)elems[1] * zt_dtype_bytes(r->dtype);
+    for (zt_store_kind k = 0; k < ZT_NUM_STORES; k++)
+        r->stores[k].bytes = (size_t)elems[k] * zt_dtype_bytes(r->dtype);
 }
 
-/* Of the blocks that are in the store, each of at most `piece` elements. */
-static int num_pieces(const struct zt_zero *z, const struct zt_region *r,
-                      const struct zt_region_store *s, int64_t piece)
+static bool is_in(const struct zt_region *r, int block, zt_store_kind store)
+{
+    return r->offset[block] >= 0 && r->in[block] == store;
+}
+
+/* The most elements of a block that is in the store. */
+static int64_t longest_in(const struct zt_zero *z, const struct zt_region *r,
+                          zt_store_kind store)
+{
+    int64_t longest = 0;
+
+    for (int i = 0; i < z->cfg.model->num_blocks; i++)
+        if (is_in(r, i, store))
+            longest = zt_max(longest, held_elems(r, z->cfg.model->blocks[i]));
+    return longest;
+}
+
+/* Of the blocks that are in files, each of at most `piece` elements. */
+static int num_pieces(const struct zt_zero *z, const struct zt_region *r, int64_t piece)
 {
     int num = 0;
 
     for (int i = 0; i < z->cfg.model->num_blocks; i++)
-        if (r->offset[i] >= 0 && r->moved[i] == (s == &r->offloaded))
+        if (is_in(r, i, ZT_STORE_OFFLOADED))
             num += (int)((held_elems(r, z->cfg.model->blocks[i]) + piece - 1) / piece);
     return num;
 }
@@ -179,19 +191,19 @@ static int64_t most_of_file_piece(const struct zt_zero *z, const struct zt_regio
 /* State in files is in pieces of at most `most` elements: of those that cut a block evenly and are
  * longer than half of that, those that leave the least room of buffers empty. */
 static int64_t file_piece(const struct zt_zero *z, const struct zt_region *r,
-                          const struct zt_region_store *s, int64_t most)
+                          int64_t most)
 {
-    int64_t best = most, least = most > 0 ? num_pieces(z, r, s, most) * most : 0;
+    int64_t best = most, least = most > 0 ? num_pieces(z, r, most) * most : 0;
 
     for (int i = 0; i < z->cfg.model->num_blocks && most > 0; i++) {
         int64_t held = held_elems(r, z->cfg.model->blocks[i]);
         int64_t n = (held + most - 1) / most, room, piece;
 
-        if (!n || r->offset[i] < 0 || !r->moved[i])
+        if (!n || !is_in(r, i, ZT_STORE_OFFLOADED))
             continue;
         piece =
             ((held + n - 1) / n + ZT_SHARD_ALIGN - 1) / ZT_SHARD_ALIGN * ZT_SHARD_ALIGN;
-        room = num_pieces(z, r, s, piece) * piece;
+        room = num_pieces(z, r, piece) * piece;
         if (piece > most / 2 && room < least) {
             best = piece;
             least = room;
@@ -200,13 +212,21 @@ static int64_t file_piece(const struct zt_zero *z, const struct zt_region *r,
     return best;
 }
 
-static zt_err open_store(struct zt_zero *z, struct zt_region *r,
-                         struct zt_region_store *s, int64_t longest,
+/* The longest piece of the kind that is wanted of a tier that moves, in elements. */
+static int64_t most_moved(const struct zt_zero *z, const struct zt_region *r)
+{
+    return r->kind == ZT_STATE_WEIGHTS && z->cfg.weights_piece ? z->cfg.weights_piece
+                                                               : zt_update_piece_elems(z);
+}
+
+static zt_err open_store(struct zt_zero *z, struct zt_region *r, zt_store_kind store,
                          struct zt_fault *fault)
 {
-    bool files = s->tier == &zt_file_tier;
+    struct zt_region_store *s = &r->stores[store];
+    bool files = s->tier == &zt_file_tier, on_device = store == ZT_STORE_DEVICE;
+    int64_t longest = on_device ? 0 : zt_min(longest_in(z, r, store), most_moved(z, r));
     int64_t piece =
-        files ? file_piece(z, r, s, zt_min(longest, most_of_file_piece(z, r))) : longest;
+        files ? file_piece(z, r, zt_min(longest, most_of_file_piece(z, r))) : longest;
     int64_t used = zt_has_fp32_grads(z) ? piece : zt_min(piece, ZT_FP32_PIECE_ELEMS);
     struct zt_tier_config cfg = {
         .backend = z->cfg.backend,
@@ -217,11 +237,11 @@ static zt_err open_store(struct zt_zero *z, struct zt_region *r,
         .bytes = s->bytes,
         .piece_bytes = (size_t)piece * zt_dtype_bytes(r->dtype),
         .buffer_bytes = (size_t)longest * zt_dtype_bytes(r->dtype),
-        .num_pieces = files && piece > 0 ? num_pieces(z, r, s, used) : 0,
+        .num_pieces = files && piece > 0 ? num_pieces(z, r, used) : 0,
         .in_order = r->kind != ZT_STATE_WEIGHTS, /* those backward reads from behind */
         .memory = {.ctx = r,
-                   .alloc = s == &r->device ? region_alloc : buffer_alloc,
-                   .free = s == &r->device ? region_free : buffer_free},
+                   .alloc = on_device ? region_alloc : buffer_alloc,
+                   .free = on_device ? region_free : buffer_free},
         .swap = r->kind == ZT_STATE_WEIGHTS ? &z->cfg.weights_swap : &z->cfg.swap,
     };
 
@@ -232,22 +252,19 @@ zt_err zt_region_fill(struct zt_zero *z, zt_state_kind kind, zt_memory_kind memo
                       bool in_place, struct zt_fault *fault)
 {
     struct zt_region *r = &z->regions[kind];
-    int64_t longest;
-    zt_err rc;
+    zt_err rc = ZT_OK;
 
-    place_blocks(z, r, &longest);
-    if (in_place && r->offloaded.bytes)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
-                            "%s cannot be kept in the %s tier with these options: blocks "
-                            "or collectives work on them in place",
-                            zt_state_name(kind), r->offloaded.tier->name);
+    place_blocks(z, r);
+    for (zt_store_kind k = ZT_STORE_HOST; in_place && k < ZT_NUM_STORES; k++)
+        if (r->stores[k].bytes)
+            return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                                "%s cannot be kept in the %s tier with these options: "
+                                "blocks or collectives work on them in place",
+                                zt_state_name(kind), r->stores[k].tier->name);
     r->memory = memory;
-    rc = open_store(z, r, &r->device, 0, fault);
-    if (!rc && kind == ZT_STATE_WEIGHTS && z->cfg.weights_piece)
-        longest = zt_min(longest, z->cfg.weights_piece);
-    else if (!rc)
-        longest = zt_min(longest, zt_update_piece_elems(z));
-    return rc ? rc : open_store(z, r, &r->offloaded, longest, fault);
+    for (zt_store_kind k = 0; !rc && k < ZT_NUM_STORES; k++)
+        rc = open_store(z, r, k, fault);
+    return rc;
 }
 
 void zt_region_close(struct zt_zero *z, zt_state_kind kind)
@@ -255,21 +272,19 @@ void zt_region_close(struct zt_zero *z, zt_state_kind kind)
     struct zt_region *r = &z->regions[kind];
 
     assert(r->num_pieces == 0); /* S3: as many commits as acquires */
-    if (r->device.tier)
-        r->device.tier->close(r->device.store);
-    if (r->offloaded.tier)
-        r->offloaded.tier->close(r->offloaded.store);
+    for (zt_store_kind k = 0; k < ZT_NUM_STORES; k++)
+        if (r->stores[k].tier)
+            r->stores[k].tier->close(r->stores[k].store);
     free(r->offset);
     free(r->whole);
-    free(r->moved);
+    free(r->in);
 }
 
 void zt_region_measure(const struct zt_region *r, size_t *bytes)
 {
-    if (r->device.store)
-        r->device.tier->measure(r->device.store, bytes);
-    if (r->offloaded.store)
-        r->offloaded.tier->measure(r->offloaded.store, bytes);
+    for (zt_store_kind k = 0; k < ZT_NUM_STORES; k++)
+        if (r->stores[k].store)
+            r->stores[k].tier->measure(r->stores[k].store, bytes);
 }
 
 /* ---- what there is ---- */
@@ -278,7 +293,7 @@ bool zt_state_has(const struct zt_zero *z, zt_state_kind kind, const struct zt_b
 {
     const struct zt_region *r = &z->regions[kind];
 
-    return (r->device.store || r->offloaded.store) && r->offset[b->index] >= 0 &&
+    return r->in && r->stores[r->in[b->index]].store && r->offset[b->index] >= 0 &&
            b->padded_elems > 0;
 }
 
@@ -286,13 +301,13 @@ bool zt_state_has(const struct zt_zero *z, zt_state_kind kind, const struct zt_b
 static struct zt_region_store *store_of(const struct zt_region *r,
                                         const struct zt_block *b)
 {
-    return (struct zt_region_store *)(r->moved[b->index] ? &r->offloaded : &r->device);
+    return (struct zt_region_store *)&r->stores[r->in[b->index]];
 }
 
 bool zt_state_in_place(const struct zt_zero *z, zt_state_kind kind,
                        const struct zt_block *b)
 {
-    return !z->regions[kind].moved[b->index];
+    return z->regions[kind].in[b->index] == ZT_STORE_DEVICE;
 }
 
 void zt_state_held(const struct zt_zero *z, zt_state_kind kind, const struct zt_block *b,

@@ -6,9 +6,10 @@
  *
  * A region is kept in a tier (worker/offload/tier.h): in device memory, in host memory,
  * in files. Where a part of it is offloaded, whole blocks are, the first ones, until
- * offload_ratio of the elements are; the others stay in device memory. Code acquires a
- * piece, works on its memory and commits it. What a tier moves is moved by these calls,
- * so nobody else knows where state is.
+ * offload_ratio of the elements are; the others stay in device memory. Of weights that go to
+ * files the first blocks may be in host memory. Code acquires a piece, works on its memory
+ * and commits it. What a tier moves is moved by these calls, so nobody else knows where
+ * state is.
  *
  * S1: a region holds of a block all of its flat buffer, or part `part` of `parts` equal
  *     ones: elements [part * n, (part + 1) * n), n = padded_elems / parts.
@@ -32,6 +33,14 @@ typedef enum zt_memory_kind {
     ZT_MEMORY_NODE,    /* one copy for all ranks of the node */
 } zt_memory_kind;
 
+/* The stores of a region: every block is in one of them. */
+typedef enum zt_store_kind {
+    ZT_STORE_DEVICE, /* device memory */
+    ZT_STORE_HOST, /* host memory, for those of the offloaded ones that are not in files */
+    ZT_STORE_OFFLOADED, /* the tier that the config names */
+    ZT_NUM_STORES
+} zt_store_kind;
+
 /* The blocks of a region that are in one tier. */
 struct zt_region_store {
     const struct zt_tier *tier;
@@ -43,12 +52,12 @@ struct zt_region {
     struct zt_zero *zero;
     zt_state_kind kind;
     zt_dtype dtype;
-    struct zt_region_store device, offloaded;
+    struct zt_region_store stores[ZT_NUM_STORES];
     zt_memory_kind memory;
     int parts, part;
     int64_t *offset;    /* per block: its first element in its store; -1: it has none */
     bool *whole;        /* per block: all of it is here */
-    bool *moved;        /* per block: it is in `offloaded` */
+    zt_store_kind *in;  /* per block: its store */
     int64_t num_pieces; /* acquired and not yet committed */
 };
 
@@ -134,7 +143,7 @@ zt_err zt_state_commit(struct zt_piece *piece, zt_err rc,
 
 /*
  * Lay out a region: every block gets a place, but frozen ones without `frozen_too`, whole
- * or as a part. r->offset, r->whole and r->moved may be changed before zt_region_fill()
+ * or as a part. r->offset, r->whole and r->in may be changed before zt_region_fill()
  * takes the memory from the tiers.
  */
 zt_err zt_region_open(struct zt_zero *z, zt_state_kind kind, zt_dtype dtype,

@@ -83,13 +83,22 @@ static void keep_small_blocks(struct zt_zero *z)
     }
 }
 
-/* What is offloaded of weights is what is gathered for use. */
+/* What is offloaded of weights is what is gathered for use: to host memory from the first block on,
+ * until the next one is more than what may be there, and the others to their tier. */
 static void move_weights(struct zt_zero *z)
 {
     struct zt_region *r = &z->regions[ZT_STATE_WEIGHTS];
+    int64_t in_host = 0;
+    bool fits = true;
 
-    for (int i = 0; i < z->cfg.model->num_blocks; i++)
-        r->moved[i] = !r->whole[i];
+    for (int i = 0; i < z->cfg.model->num_blocks; i++) {
+        r->in[i] = ZT_STORE_DEVICE;
+        if (r->whole[i])
+            continue;
+        in_host += zt_shard_elems(z, z->cfg.model->blocks[i]);
+        fits = fits && in_host <= z->cfg.weights_in_host;
+        r->in[i] = fits ? ZT_STORE_HOST : ZT_STORE_OFFLOADED;
+    }
 }
 
 static zt_memory_kind weights_memory(const struct zt_zero *z)
@@ -366,14 +375,15 @@ static size_t peer_bytes(const struct zt_zero *z, size_t transient)
     if (z->cfg.staged)
         return 0;
     if (weights->memory == ZT_MEMORY_NODE)
-        sum += weights->device.bytes - page_up(weights->device.bytes / (others + 1));
+        sum += weights->stores[ZT_STORE_DEVICE].bytes -
+               page_up(weights->stores[ZT_STORE_DEVICE].bytes / (others + 1));
     else if (weights->memory == ZT_MEMORY_PEERS)
-        sum += others * weights->device.bytes;
+        sum += others * weights->stores[ZT_STORE_DEVICE].bytes;
     if (grads->memory == ZT_MEMORY_PEERS)
-        sum += others * grads->device.bytes;
+        sum += others * grads->stores[ZT_STORE_DEVICE].bytes;
     if (z->hpz)
         sum += (size_t)(z->cfg.options->hpz_partition_size - 1) *
-               z->regions[ZT_STATE_SECONDARY].device.bytes;
+               z->regions[ZT_STATE_SECONDARY].stores[ZT_STORE_DEVICE].bytes;
     return sum;
 }
 
@@ -392,6 +402,7 @@ struct zt_zero_bytes zt_zero_measure(const struct zt_zero *z)
     device->transient = pool_bytes(z->transient_pool);
     device->staging = zt_values_staging_bytes(z);
     b.peers = peer_bytes(z, device->transient);
+    b.weights_in_host = z->regions[ZT_STATE_WEIGHTS].stores[ZT_STORE_HOST].bytes;
     return b;
 }
 

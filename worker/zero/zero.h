@@ -75,6 +75,9 @@ struct zt_zero_config {
     struct zt_aio_options aio;
     struct zt_swap swap, weights_swap;
     int64_t weights_piece; /* the longest piece of offloaded weights, in elements */
+    /* so many elements at most of those that this rank offloads are in host memory rather than
+     * in their tier: whole blocks, the first ones */
+    int64_t weights_in_host;
     int64_t micro_batches;
     bool reduce_every_micro_batch; /* stages 0 and 1 as well; 2 and 3 always do */
     const struct zt_zero_options *options;
@@ -97,6 +100,8 @@ struct zt_state_bytes {
 struct zt_zero_bytes {
     struct zt_state_bytes in[ZT_NUM_PLACES];
     size_t peers; /* address space, not memory: what is mapped of the others */
+    size_t
+        weights_in_host; /* the part of weights that zt_zero_config.weights_in_host let in */
 };
 
 /*

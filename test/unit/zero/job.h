@@ -20,10 +20,11 @@
 #include "test/unit/zero/net.h"
 #include "worker/zero/private.h"
 
-#define MAX_STEPS   6
-#define MAX_WEIGHTS 40000
-#define JOB_B       2
-#define JOB_SEED    11
+#define MAX_STEPS         6
+#define MAX_WEIGHTS       40000
+#define JOB_B             2
+#define JOB_SEED          11
+#define JOB_WEIGHTS_PIECE 8192 /* elements */
 
 struct job {
     int world;
@@ -31,16 +32,17 @@ struct job {
     struct zt_zero_options o;
     int64_t micro_batches;
     bool every, recompute;
-    bool on_host;          /* what may be kept in host memory is, in the host tier */
-    bool in_reach;         /* kernels work on it there */
-    const char *dir;       /* on_host: in files here instead; NULL: none */
-    bool pipeline;         /* pieces before and behind the one at work move */
-    bool weights_too;      /* on_host, dir: of the weights what is gathered */
-    int weights_buffers;   /* of them, in files; 0: 2 */
-    double ratio;          /* of it that is; 0: all */
-    int steps, eval_steps; /* a pass of evaluation after every so many; 0: none */
-    float dloss;           /* grad_scale is its reciprocal */
-    const char *engine;    /* NULL: shm */
+    bool on_host;            /* what may be kept in host memory is, in the host tier */
+    bool in_reach;           /* kernels work on it there */
+    const char *dir;         /* on_host: in files here instead; NULL: none */
+    bool pipeline;           /* pieces before and behind the one at work move */
+    bool weights_too;        /* on_host, dir: of the weights what is gathered */
+    int weights_buffers;     /* of them, in files; 0: 2 */
+    int64_t weights_in_host; /* dir: of them, so many elements stay in host memory */
+    double ratio;            /* of it that is; 0: all */
+    int steps, eval_steps;   /* a pass of evaluation after every so many; 0: none */
+    float dloss;             /* grad_scale is its reciprocal */
+    const char *engine;      /* NULL: shm */
     /* which blocks run in micro-batch i of a step; NULL: all, in order */
     net_order (*order)(int step, int64_t micro);
     /* other hooks of the step, which call zt_zero_hooks() in between; NULL: those */
@@ -208,7 +210,8 @@ static struct zt_zero_config UNUSED zero_config(const struct rank *r)
                          .pipeline_read = true,
                          .pipeline_write = r->j->pipeline,
                          .verify = true},
-        .weights_piece = 8192,
+        .weights_piece = JOB_WEIGHTS_PIECE,
+        .weights_in_host = r->j->weights_in_host,
         .micro_batches = r->j->micro_batches,
         .reduce_every_micro_batch = r->j->every,
         .options = &r->j->o,

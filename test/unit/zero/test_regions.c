@@ -28,6 +28,9 @@ static void compare_tiers(int world, int stage, zt_dtype dtype, zt_dtype accum,
     assert_trains_like(&j, &want);
     if (stage < 3)
         return;
+    j.weights_in_host = 30000 / world; /* of weights the first blocks */
+    assert_trains_like(&j, &want);
+    j.weights_in_host = 0;
     j.dir = NULL;
     j.o.max_live_parameters = 5000;
     j.o.max_reuse_distance = 0;
@@ -395,38 +398,52 @@ static zt_err lengths_build(zt_model *m, void **self)
     return zt_model_status(m);
 }
 
+/* The state of such a model in files; staged: of a device that does not reach host memory. */
+static void open_lengths(struct rank *r, const struct job *j, struct lengths l,
+                         bool staged)
+{
+    static struct zt_plugin plugin; /* the model's, as long as that is open */
+    struct zt_model_config mc = {.compute_dtype = j->dtype};
+    struct zt_zero_config cfg;
+
+    plugin = net_plugin;
+    plugin.build = lengths_build;
+    *r = (struct rank){.j = j};
+    lengths_now = l;
+    DO(zt_model_open(&plugin, &mc, &r->model, &fault));
+    zt_model_layout(r->model, j->world);
+    DO(zt_backend_find("meta", &r->backend, &fault));
+    DO(r->backend->open(0, 1, &r->device, &fault));
+    cfg = zero_config(r);
+    cfg.staged = staged;
+    DO(zt_zero_open(&cfg, &r->zero, &fault));
+}
+
+static void close_lengths(struct rank *r)
+{
+    zt_zero_close(r->zero);
+    r->backend->close(r->device);
+    zt_model_close(r->model);
+}
+
 /* The length of pieces of the state of such a model in files, on `world` ranks; INT64_MAX: none of
  * it is there. */
 static int64_t piece_of(int world, struct lengths l)
 {
     struct job j = make_job(world, 2, ZT_BF16);
-    struct zt_plugin plugin = net_plugin;
-    struct zt_model_config mc = {.compute_dtype = ZT_BF16};
-    struct rank r = {.j = &j};
-    struct zt_zero_config cfg;
+    struct rank r;
     int64_t least = INT64_MAX;
 
     j.dir = ".";
     j.pipeline = true;
-    lengths_now = l;
-    plugin.build = lengths_build;
-    DO(zt_model_open(&plugin, &mc, &r.model, &fault));
-    zt_model_layout(r.model, world);
-    DO(zt_backend_find("meta", &r.backend, &fault));
-    DO(r.backend->open(0, 1, &r.device, &fault));
-    DO(zt_pool_open((void *)((uintptr_t)1 << 46), (size_t)1 << 45, &r.pool, &fault));
-    cfg = zero_config(&r);
-    DO(zt_zero_open(&cfg, &r.zero, &fault));
+    open_lengths(&r, &j, l, false);
     for (int i = 0; i < l.num; i++)
         for (int kind = ZT_STATE_MASTER; kind <= ZT_STATE_MOMENT + 1; kind++) {
             int64_t n = zt_state_piece_elems(r.zero, kind, r.model->blocks[i]);
 
             least = n < least ? n : least;
         }
-    zt_zero_close(r.zero);
-    zt_pool_close(r.pool);
-    r.backend->close(r.device);
-    zt_model_close(r.model);
+    close_lengths(&r);
     return least;
 }
 
@@ -475,6 +492,75 @@ static void test_blocks_without_state_in_files_have_no_piece(void **state)
     lengths_flags = 0;
 }
 
+/* ---- weights in host memory and in files ---- */
+
+#define LEAST ((int64_t)ZT_SHARD_ALIGN)
+
+/* Weights of two ranks whose shards are 4, 2, 8 and 1 times LEAST; a small block between them stays
+ * whole on the device. Where up to `most` elements may be in host memory, `in_host` are; the first
+ * `first` of the four, and the others are in files. */
+static void place_weights(int64_t most, int first, int64_t in_host, bool staged)
+{
+    const struct lengths l = {5,
+                              {8 * LEAST, LEAST / 2, 4 * LEAST, 16 * LEAST, 2 * LEAST}};
+    struct job j = make_job(2, 3, ZT_BF16);
+    struct zt_zero_bytes bytes;
+    size_t width = sizeof(uint16_t);
+    struct rank r;
+
+    j.dir = ".";
+    j.weights_too = true;
+    j.in_reach = !staged;
+    j.weights_in_host = most;
+    j.o.param_persistence_threshold = LEAST;
+    open_lengths(&r, &j, l, staged);
+    for (int i = 0, n = 0; i < l.num; i++) {
+        zt_store_kind want = i == 1        ? ZT_STORE_DEVICE
+                             : n++ < first ? ZT_STORE_HOST
+                                           : ZT_STORE_OFFLOADED;
+
+        assert_int_equal(r.zero->regions[ZT_STATE_WEIGHTS].in[i], want);
+        assert_true(zt_state_has(r.zero, ZT_STATE_WEIGHTS, r.model->blocks[i]));
+        /* state of the optimizer is where it would be without */
+        assert_int_equal(r.zero->regions[ZT_STATE_MASTER].in[i], ZT_STORE_OFFLOADED);
+    }
+    bytes = zt_zero_measure(r.zero);
+    assert_int_equal(bytes.weights_in_host, (size_t)in_host * width);
+    assert_int_equal(bytes.in[ZT_PLACE_FILE].weights,
+                     (size_t)(15 * LEAST - in_host) * width);
+    if (first ==
+        4) { /* the block that is whole, and two buffers where pieces are copied */
+        size_t device = 2 * LEAST + (staged ? 2 * JOB_WEIGHTS_PIECE : 0);
+
+        assert_int_equal(bytes.in[ZT_PLACE_DEVICE].weights, device * width);
+        assert_int_equal(bytes.in[staged ? ZT_PLACE_PINNED : ZT_PLACE_HOST].weights,
+                         bytes.weights_in_host);
+    }
+    close_lengths(&r);
+}
+
+static void test_the_first_weights_that_fit_stay_in_host_memory(void **state)
+{
+    static const struct {
+        int64_t most;
+        int first;
+        int64_t in_host;
+    } cases[] = {{0, 0, 0},
+                 {4 * LEAST - 1, 0, 0}, /* nor is the second, which would fit */
+                 {4 * LEAST, 1, 4 * LEAST},
+                 {6 * LEAST - 1, 1, 4 * LEAST},
+                 {6 * LEAST, 2, 6 * LEAST},
+                 {7 * LEAST, 2, 6 * LEAST}, /* nor is the last, which would fit */
+                 {14 * LEAST, 3, 14 * LEAST},
+                 {15 * LEAST, 4, 15 * LEAST}, /* none is in files */
+                 {INT64_MAX, 4, 15 * LEAST}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
+        for (int staged = 0; staged < 2; staged++)
+            place_weights(cases[i].most, cases[i].first, cases[i].in_host, staged);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,6 +576,7 @@ int main(void)
         cmocka_unit_test(test_pieces_in_files_cut_blocks_evenly),
         cmocka_unit_test(test_pieces_of_long_blocks_are_longer),
         cmocka_unit_test(test_blocks_without_state_in_files_have_no_piece),
+        cmocka_unit_test(test_the_first_weights_that_fit_stay_in_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,7 +201,7 @@ static void frozen_rank(struct zt_comm *c)
     CHECK(!zt_state_has(z, ZT_STATE_GRADIENTS, b));
     CHECK(!zt_state_has(z, ZT_STATE_MASTER, b));
     CHECK(!zt_state_has(z, ZT_STATE_MOMENT, b));
-    CHECK(!z->regions[ZT_STATE_MOMENT + 2].device.store && !b->grads &&
+    CHECK(!z->regions[ZT_STATE_MOMENT + 2].stores[ZT_STORE_DEVICE].store && !b->grads &&
           !b->requires_grads);
     CHECK(zt_state_has(z, ZT_STATE_WEIGHTS, b));
     close_rank(&r);
