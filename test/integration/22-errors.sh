@@ -286,6 +286,9 @@ echo '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme",
 "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" --deepspeed "$tmp/nvme.json" >"$tmp/o" 2>&1
 in_files() { grep -oF "\"device\":\"nvme\"${1:-}" "$tmp/o" | wc -l; }
 check "state in files comes with its folder" test "$(in_files)" -gt 0 -a "$(in_files)" = "$(in_files ",\"nvme_path\":\"$tmp\"")"
+echo '{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "'"$tmp"'", "max_in_cpu": 5}}}' >"$tmp/nvme.json"
+"$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" --deepspeed "$tmp/nvme.json" >"$tmp/o" 2>&1
+check "and weights in files with what stays in host memory" test "$(in_files)" -gt 0 -a "$(in_files)" = "$(in_files ",\"nvme_path\":\"$tmp\",\"max_in_cpu\":5")"
 check "a run with data trains" "$bin/zlaunch" "$g" "${t[@]:0:8}" --max_steps 1 --train_file "$tmp/corpus.txt"
 check "the first rows alone" grep -q "^step 2/2 " <("$bin/zlaunch" --num_gpus 2 "$g" "${t[@]:0:8}" --train_file "$tmp/corpus.txt" \
     --num_train_epochs 1 --max_train_samples 32 --max_eval_samples 8 --do_train --do_eval 2>&1)

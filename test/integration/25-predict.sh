@@ -16,9 +16,10 @@ cat >"$tmp/in.jsonl" <<'END'
 {"id": 5, "prompt": ""}
 END
 for stage in 0 3; do echo "{\"zero_optimization\": {\"stage\": $stage}}" >"$tmp/stage$stage.json"; done
-cat >"$tmp/nvme.json" <<END
-{"zero_optimization": {"stage": 3, "offload_param": {"device": "nvme", "nvme_path": "$tmp"}}}
-END
+for most in 0 18000; do # of the four blocks' elements on a rank, as many as may be in host memory: none, or the first two
+    echo "{\"zero_optimization\": {\"stage\": 3, \"stage3_param_persistence_threshold\": 0, \"offload_param\":
+        {\"device\": \"nvme\", \"nvme_path\": \"$tmp\", \"buffer_count\": 1, \"buffer_size\": 4096, \"max_in_cpu\": $most}}}" >"$tmp/nvme$most.json"
+done
 
 # predict NAME RANKS OPTIONS...: predictions as $tmp/NAME
 predict() {
@@ -34,7 +35,10 @@ same() { predict "$@" && cmp -s "$tmp/$1" "$tmp/alone"; }
 check "the same texts when all are written at once" same batch 1
 check "and on two ranks, of which one has less to do" same ranks 2 --per_device_eval_batch_size 2
 check "and when weights are sharded" same sharded 3 --deepspeed "$tmp/stage3.json"
-check "and in files in between" same nvme 2 --deepspeed "$tmp/nvme.json"
+check "and in files in between" same nvme 2 --deepspeed "$tmp/nvme0.json"
+check "and with some in host memory" same both 2 --deepspeed "$tmp/nvme18000.json"
+sed 's/18000/36000/' "$tmp/nvme18000.json" >"$tmp/nvme36000.json"
+check "with one rank, too, which works on them there" same one 1 --deepspeed "$tmp/nvme36000.json"
 
 drawn=(--do_sample --seed 7 --top_k 40 --top_p 0.9 --num_return_sequences 3 --no_repeat_ngram_size 4)
 check "texts are drawn" predict drawn 1 "${drawn[@]}" --per_device_eval_batch_size 1

@@ -4,8 +4,8 @@
 #   {stage 0-3} x {overlap on, off} x {small, large buckets} x {recomputation} x {shm, mpi}
 # at 2 and 4 ranks, in fp32, bf16 and fp16, with 1 micro-batch, and with 2 that are reduced
 # one by one. A small bucket comes with a small max_live_parameters and reuse distance 0.
-# Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, give the
-# same bits at 1, 2 and 4 ranks.
+# Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, or the first of
+# them in host memory and the others in files, give the same bits at 1, 2 and 4 ranks.
 # The whole product of the latter, with activations, clipping and fp16 that overflows, once: scripts/soak identity.
 # By default each stage has a quarter of its eight settings, all eight over the worlds and micro-batches of a type,
 # and over MPI and in a sanitised build, where runs take longer, one in turn; ZT_MATRIX=full runs them all.
@@ -26,7 +26,7 @@ chosen() {
     fi
 }
 
-# config STAGE OVERLAP BUCKET: the file for --deepspeed; BUCKET: small, large, or what is offloaded
+# config STAGE OVERLAP BUCKET WORLD: the file for --deepspeed; BUCKET: small, large, or what is offloaded
 config() {
     local live=1000000000 reuse=1000000000 offload= top=
     [ "$3" != small ] || live=20000 reuse=0
@@ -40,6 +40,8 @@ config() {
     all) offload=', "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}' ;;
     files) live=20000 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000},
             "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"}' ;;
+    both) live=20000 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000, "buffer_count": 1,
+            "max_in_cpu": '$((66000 / $4))'}, "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"}' ;;
     esac
     cat <<JSON
 {"zero_optimization": {"stage": $1, "overlap_comm": $2,
@@ -153,7 +155,8 @@ offloaded() { # offloaded WORLD TYPE MICRO
         # files by each engine in turn
         engine=(--aio_engine "${engines[($1 + s + $3) % 3]}")
         for b in large cpu part nvme $([ $((($1 + s) % 3)) -ne 0 ] || echo inputs) \
-            $([ $s -lt 3 ] || echo all files); do
+            $([ $s -lt 3 ] || echo all files both); do
+            [ $b != both ] || config 3 true both "$1" >"$tmp/3.true.both.json" # two of four blocks on the host
             same "$want" "$1" $s true $b "${args[@]}" "${engine[@]}" || wrong=$((wrong + 1))
         done
     done

@@ -263,5 +263,28 @@ kill -9 "$rank"
 wait $job
 check "a rank that is killed leaves none of them" test -z "$(ls -A "$tmp/swap")"
 
+# ---- weights in host memory and in files ----
+some_rates >"$tmp/rates.json"
+planned() { # planned NAME: bytes; none are not said
+    sed -n "s/^[^[]*\"event\":\"memory_plan\"[^[]*\"$1\":\([0-9]*\).*/\1/p" "$tmp/plan" | grep . || echo 0
+}
+for ranks in 1 2; do
+    less=0
+    for most in 1000000000 $((66000 / ranks)) 0; do # all four blocks on the host, two, none
+        keys="$whole, \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"$tmp/swap\", \"buffer_count\": 1,
+            \"buffer_size\": 4096, \"max_in_cpu\": $most}"
+        zero "$tmp/o" $ranks 3 "$keys"
+        check "$ranks ranks train with max_in_cpu $most" test $? -eq 0
+        check "  and say where weights are" grep -qF "ZeRO stage 3, weights on $([ $most -eq 0 ] || echo "cpu and ")nvme; " "$tmp/o" "$tmp/o.err"
+        files=$(field file_bytes "$tmp/o" | tail -n 1) host=$(field peak_host_bytes "$tmp/o" | tail -n 1)
+        zero "$tmp/plan" $ranks 3 "$keys" --dry_run --rates "$tmp/rates.json"
+        echo "# ${files:-0} bytes in files, ${host:-0} on the host"
+        check "  files are as large as planned" test "${files:-0}" = "$(planned file_bytes)"
+        check "  and what is on the host" test "${host:-0}" = $(($(planned host_bytes) - $(planned process_bytes)))
+        check "  more in files than with more on the host" test $most -eq 1000000000 -o "${files:-0}" -gt $less
+        less=${files:-0}
+    done
+done
+
 [ "$failures" -eq 0 ] || tail -n 3 "$tmp"/*.err
 finish

@@ -37,9 +37,10 @@ for p in "${places[@]}"; do
     IFS=. read -r s optimizer weights <<<"$p"
     config "$p" "$s" bf16 "$optimizer" "$weights"
 done
-kept=("${places[RANDOM % 9]}" "${places[9 + RANDOM % 12]}" "${places[RANDOM % 21]}")
-for i in 0 1 2; do
-    from=${kept[i]} to=${kept[(i + 1) % 3]}
+kept=("${places[RANDOM % 9]}" "${places[9 + RANDOM % 16]}" "${places[RANDOM % 25]}")
+kept+=(3.nvme.both) # weights on the host and in files at once
+for i in 0 1 2 3; do
+    from=${kept[i]} to=${kept[(i + 1) % 4]}
     check "2 ranks with state as $from go on with $to as if never stopped" goes_on 2 "$from" "$to" --reduce_every_micro_batch
     check "  and $((2 - i % 2)) open it as $to" moves 4 "$from" $((2 - i % 2)) "$to"
 done

@@ -4,15 +4,17 @@
 rows=${rows:-8} # of a step, at any world size
 
 # config NAME STAGE DTYPE OPTIMIZER_IN PARAM_IN [OPTIMIZER]: $tmp/NAME.json; in none, cpu or nvme, the optimizer's
-# state also in part: 0.4 of it on the host; adamw or adam
+# state also in part: 0.4 of it on the host, and weights in both: of two ranks two of four blocks on the host, the others in
+# files; adamw or adam
 config() {
-    local on= part=
+    local on= part= most=0
+    [ "${5:-none}" != both ] || { most=33000 && set -- "${@:1:4}" nvme "${@:6}"; }
     [ "${4:-none}" != part ] || { part=', "ratio": 0.4' && set -- "${@:1:3}" cpu "${@:5}"; }
     [ "$3" = fp32 ] || on="\"$3\": {\"enabled\": true},"
     [ "${6:-adamw}" = adamw ] || on+=" \"optimizer\": {\"type\": \"Adam\", \"params\": {\"adam_w_mode\": false}},"
     echo "{$on \"train_batch_size\": $rows, \"zero_optimization\": {\"stage\": $2,
         \"offload_optimizer\": {\"device\": \"${4:-none}\", \"nvme_path\": \"$tmp\"$part},
-        \"offload_param\": {\"device\": \"${5:-none}\", \"nvme_path\": \"$tmp\"},
+        \"offload_param\": {\"device\": \"${5:-none}\", \"nvme_path\": \"$tmp\", \"max_in_cpu\": $most},
         \"stage3_param_persistence_threshold\": 0}}" >"$tmp/$1.json"
 }
 
@@ -92,7 +94,7 @@ goes_on() {
 }
 
 # Wherever state may be kept: STAGE.OPTIMIZER_IN.PARAM_IN, as config() takes them.
-places=(0.none.none {1,2}.{none,cpu,part,nvme}.none 3.{none,cpu,part,nvme}.{none,cpu,nvme})
+places=(0.none.none {1,2}.{none,cpu,part,nvme}.none 3.{none,cpu,part,nvme}.{none,cpu,nvme,both})
 
 # continues FROM_RANKS FROM_CONFIG TO_RANKS TO_CONFIG ARGS...: the losses of the other ranks' own
 # steps, but for the order of fp32 sums

@@ -1,11 +1,12 @@
 #!/bin/bash
 # The whole product that 27-zero-identity.sh has a part of: 20 steps have the same losses, norms, skipped steps and final weights in
-#   {stage 1, 2, 3} x optimizer's state {on the device, the host, 0.4 of it there, in files} x at stage 3 weights {device, host, files}
+#   {stage 1, 2, 3} x optimizer's state {on the device, the host, 0.4 of it there, in files} x at stage 3 weights {device, host, files,
+#   the first two of four blocks on the host and the others in files}
 #   x activations {kept, recomputed, recomputed from the host}
-# with 1, 2 and 4 ranks, in fp32, bf16, and fp16 whose first steps overflow, 1 micro-batch and 2, clipped and not: 2160 runs, each against
+# with 1, 2 and 4 ranks, in fp32, bf16, and fp16 whose first steps overflow, 1 micro-batch and 2, clipped and not: 2592 runs, each against
 # stage 0 without any of it. Files go by io_uring and libaio in turns.
 # ZT_LOG=FILE (build/identity.log): what passed, a line each; a run that is there already, of the same programs, is not run again, so the
-# command goes on where it was stopped. ZT_DTYPES="split": bf16 with --split_master, 720 runs more. ZT_EVERY=N: of the product every N-th; ZT_SECONDS=N: as many as begin in that time.
+# command goes on where it was stopped. ZT_DTYPES="split": bf16 with --split_master, 864 runs more. ZT_EVERY=N: of the product every N-th; ZT_SECONDS=N: as many as begin in that time.
 # ZT_DEVICE=cuda: on devices of the host shim (test/shim), a log of its own.
 . "$(dirname "$0")/../integration/train_lib.sh"
 corpus >/dev/null
@@ -26,7 +27,7 @@ programs=$(cat "${parts[@]}" | sha256sum | cut -c 1-16)
 mkdir -p "$(dirname "$log")"
 touch "$log"
 
-# config STAGE OPTIMIZER WEIGHTS ACTIVATIONS DTYPE CLIPPING: the file for --deepspeed
+# config STAGE OPTIMIZER WEIGHTS ACTIVATIONS DTYPE CLIPPING WORLD: the file for --deepspeed
 config() {
     local zero="\"stage\": $1, \"stage3_param_persistence_threshold\": 0, \"stage3_max_live_parameters\": 20000" top=
     case $2 in
@@ -37,6 +38,7 @@ config() {
     case $3 in
     cpu) zero+=', "offload_param": {"device": "cpu"}' ;;
     nvme) zero+=", \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"$tmp\", \"buffer_size\": 9000}" ;;
+    both) zero+=", \"offload_param\": {\"device\": \"nvme\", \"nvme_path\": \"$tmp\", \"buffer_size\": 9000, \"buffer_count\": 1, \"max_in_cpu\": $((66000 / $7))}" ;;
     esac
     [ "$4" != host ] || top+=', "activation_checkpointing": {"cpu_checkpointing": true}'
     case $5 in
@@ -55,7 +57,7 @@ runs=0
 # train_so WORLD STAGE OPTIMIZER WEIGHTS ACTIVATIONS DTYPE MICRO CLIPPING: its numbers in $tmp/got
 train_so() {
     local more=()
-    config "$2" "$3" "$4" "$5" "$6" "$8" >"$tmp/zero.json"
+    config "$2" "$3" "$4" "$5" "$6" "$8" "$1" >"$tmp/zero.json"
     [ "$5" != recompute ] || more+=(--gradient_checkpointing)
     [ "$7" -eq 1 ] || more+=(--gradient_accumulation_steps "$7" --reduce_every_micro_batch)
     runs=$((runs + 1))
@@ -86,7 +88,7 @@ same() {
 all=() done_before=0 number=0
 for stage in 3 2 1; do
     for optimizer in nvme cpu ratio device; do
-        for weights in device cpu nvme; do
+        for weights in device cpu nvme both; do
             [ $stage -eq 3 ] || [ $weights = device ] || continue
             for activations in keep host recompute; do
                 all+=("$stage $optimizer $weights $activations")

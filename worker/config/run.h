@@ -37,6 +37,7 @@ struct zt_offload_param {
     zt_offload_device device;
     int buffer_count;    /* pieces in host memory at once, with nvme */
     int64_t buffer_size; /* elements of a piece */
+    int64_t max_in_cpu;  /* elements of a rank in host memory, with nvme */
     const char *const *nvme_paths;
 };
 

@@ -42,7 +42,12 @@ static void add_offload(struct line *l, const struct zt_zero_options *zero)
     else if (o->device)
         add(l, ", optimizer on %s", names[o->device]);
     if (zero->offload_param.device)
-        add(l, ", weights on %s", names[zero->offload_param.device]);
+        add(l, ", weights on %s%s",
+            zero->offload_param.device == ZT_OFFLOAD_NVME &&
+                    zero->offload_param.max_in_cpu
+                ? "cpu and "
+                : "",
+            names[zero->offload_param.device]);
 }
 
 static const char *const of_training[] = {"max_steps",

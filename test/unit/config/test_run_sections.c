@@ -239,6 +239,23 @@ static void test_run_offload_in_its_spellings(void **state)
                   " \"offload_param\": {\"buffer_size\": 5000}}}"));
     assert_true(r->zero.offload_param.device == ZT_OFFLOAD_CPU);
     assert_int_equal(r->zero.offload_param.buffer_size, 5000);
+    assert_int_equal(r->zero.offload_param.max_in_cpu, 0);
+    zt_run_close(r);
+    r = accepted(
+        try_it(1, "{\"zero_optimization\": {\"stage\": 3, \"offload_param\": {\"device\":"
+                  " \"nvme\", \"nvme_path\": \"/a\", \"max_in_cpu\": 1e9}}}"));
+    assert_int_equal(r->zero.offload_param.max_in_cpu, 1000000000);
+    assert_non_null(strstr(zt_run_note(r, 0), "1e9 is taken as 1000000000"));
+    assert_null(zt_run_note(r, 1));
+    zt_run_close(r);
+    refused(try_it(1, "{\"zero_optimization\": {\"stage\": 3, \"offload_param\":"
+                      " {\"device\": \"nvme\", \"nvme_path\": \"/a\","
+                      " \"max_in_cpu\": -1}}}"),
+            ZT_E_CONFIG, "offload_param.max_in_cpu", "[0,inf)");
+    r = accepted(
+        try_it(1, "{\"zero_optimization\": {\"stage\": 3, \"offload_param\":"
+                  " {\"device\": \"cpu\", \"max_in_cpu\": 7, \"buffer_count\": 7}}}"));
+    assert_null(zt_run_note(r, 0)); /* of nvme alone, both */
     zt_run_close(r);
     refused(
         try_it(4, "{\"zero_optimization\": {\"stage\": 2, \"zero_hpz_partition_size\":"

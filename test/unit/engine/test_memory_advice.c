@@ -355,11 +355,13 @@ static void test_a_snapshot_of_checkpoints_is_planned_where_there_is_room(void *
     job_close(&j);
 }
 
-/* Of a disk with 100 blocks of 1 KiB left. */
+static fsblkcnt_t drive_kib = 100;
+
+/* Of a disk with so many blocks of 1 KiB left. */
 int statvfs(const char *path, struct statvfs *fs)
 {
     (void)path;
-    *fs = (struct statvfs){.f_bavail = 100, .f_blocks = 1 << 20, .f_frsize = 1024};
+    *fs = (struct statvfs){.f_bavail = drive_kib, .f_blocks = 1 << 20, .f_frsize = 1024};
     return 0;
 }
 
@@ -428,6 +430,36 @@ static void test_files_have_the_room_of_all_folders_that_they_are_striped_over(
 }
 
 /* What is left is for one rank to see: others have perhaps begun to take it. */
+/* Weights of a run in files that are in host memory all the same, more than there is. */
+static void test_weights_that_stay_in_host_memory_are_told_to_go(void **state)
+{
+    static const char *const dirs[] = {"/tmp", NULL};
+    struct job j;
+    struct zt_run run;
+    size_t none;
+
+    (void)state;
+    job_open(&j, 1, "1", "--gradient_checkpointing");
+    run = *j.run;
+    run.zero.stage = 3;
+    run.zero.param_persistence_threshold = run.zero.max_live_parameters = 0;
+    run.zero.offload_optimizer.device = run.zero.offload_param.device = ZT_OFFLOAD_NVME;
+    run.zero.offload_optimizer.nvme_paths = run.zero.offload_param.nvme_paths = dirs;
+    run.zero.offload_param.buffer_count = 1;
+    run.zero.offload_param.buffer_size = ZT_SHARD_ALIGN;
+    j.in.run = &run;
+    drive_kib = 1 << 20;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    none = j.plan.total;
+    run.zero.offload_param.max_in_cpu = 1000000000;
+    expect_ok(zt_memory_plan_make(&j.in, &j.plan, &j.fault), &j.fault);
+    assert_true(j.plan.total > none);
+    says(refusal(&j, none), "state in files (offload_optimizer and offload_param, device "
+                            "nvme, without max_in_cpu, docs/OFFLOAD.md)");
+    drive_kib = 100;
+    job_close(&j);
+}
+
 static void test_files_of_mpi_have_to_fit_into_shared_memory(void **state)
 {
     struct zt_run run;
@@ -473,6 +505,7 @@ int main(void)
         cmocka_unit_test(test_a_limit_of_the_device_advises_offload),
         cmocka_unit_test(
             test_files_have_the_room_of_all_folders_that_they_are_striped_over),
+        cmocka_unit_test(test_weights_that_stay_in_host_memory_are_told_to_go),
         cmocka_unit_test(test_files_of_mpi_have_to_fit_into_shared_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

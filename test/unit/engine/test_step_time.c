@@ -87,6 +87,58 @@ static void test_a_plan_counts_what_files_have_to_move(void **state)
     job_close(&j);
 }
 
+/* Weights in files, but for the first blocks. */
+static void test_a_plan_counts_weights_that_stay_in_host_memory(void **state)
+{
+    static const char *const dirs[] = {"/tmp", NULL};
+    struct zt_step_work w;
+    size_t files, host;
+    struct zt_run run;
+    struct job j;
+
+    (void)state;
+    job_open(&j, 2, "4", NULL);
+    run = *j.run;
+    run.verify_swap = false; /* no checksums in host memory */
+    run.zero.param_persistence_threshold = 0;
+    run.zero.offload_param = (struct zt_offload_param){.device = ZT_OFFLOAD_NVME,
+                                                       .buffer_count = 1,
+                                                       .buffer_size = ZT_SHARD_ALIGN,
+                                                       .nvme_paths = dirs};
+    replan(&j, &run, 3, ZT_OFFLOAD_NONE);
+    w = j.plan.work;
+    files = j.plan.files;
+    host = zt_zero_total(&j.plan.state, ZT_PLACE_HOST);
+    assert_true((double)files == 4 * padded_elems(&j) / 2);
+    assert_true(w.weights_in_host == 0 && w.first.traffic.files.read > 0);
+
+    run.zero.offload_param.max_in_cpu = j.model->blocks[0]->padded_elems / 2;
+    replan(&j, &run, 3, ZT_OFFLOAD_NONE); /* the first one, and buffers as before */
+    assert_true(j.plan.work.weights_in_host ==
+                4 * (double)run.zero.offload_param.max_in_cpu);
+    assert_int_equal(files - j.plan.files, j.plan.work.weights_in_host);
+    assert_int_equal(zt_zero_total(&j.plan.state, ZT_PLACE_HOST) - host,
+                     j.plan.work.weights_in_host);
+    assert_true(j.plan.work.first.traffic.files.read < w.first.traffic.files.read);
+    assert_true(j.plan.work.update.traffic.files.written ==
+                w.update.traffic.files.written - j.plan.work.weights_in_host);
+
+    run.zero.offload_param.max_in_cpu = 1000000000;
+    replan(&j, &run, 3, ZT_OFFLOAD_NONE); /* no buffers any more */
+    assert_int_equal(j.plan.files, 0);
+    assert_int_equal(zt_zero_total(&j.plan.state, ZT_PLACE_HOST), files);
+    assert_true(j.plan.work.first.traffic.files.read == 0);
+
+    run.zero.offload_param.device = ZT_OFFLOAD_CPU; /* nothing depends on it */
+    replan(&j, &run, 3, ZT_OFFLOAD_NONE);
+    assert_true(j.plan.work.weights_in_host == 0);
+    host = j.plan.total;
+    run.zero.offload_param.max_in_cpu = 0;
+    replan(&j, &run, 3, ZT_OFFLOAD_NONE);
+    assert_int_equal(j.plan.total, host);
+    job_close(&j);
+}
+
 /* Ten of a second each, but for what `set` says. */
 static struct zt_rates tens(void)
 {
@@ -150,6 +202,12 @@ static void test_time_is_work_divided_by_rates_beside_what_overlaps(void **state
     w.first.traffic.files = (struct zt_swap_traffic){.read = 120, .reads = 6};
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - ((12 + 8) + 3 + 10)) <
                 1e-9);
+    w.weights_in_host = 50; /* the first of the bucket */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - ((12 + 3) + 3 + 10)) <
+                1e-9);
+    w.weights_in_host = 100; /* all of it */
+    assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - (12 + 3 + 10)) < 1e-9);
+    w.weights_in_host = 0;
     w.first.traffic.files.read = 60; /* all of it in the bucket */
     assert_true(fabs(zt_step_seconds(&w, &run, &r, &missing) - ((12 + 6) + 3 + 10)) <
                 1e-9);
@@ -276,6 +334,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_plan_counts_what_a_step_does),
         cmocka_unit_test(test_a_plan_counts_what_files_have_to_move),
+        cmocka_unit_test(test_a_plan_counts_weights_that_stay_in_host_memory),
         cmocka_unit_test(test_time_is_work_divided_by_rates_beside_what_overlaps),
         cmocka_unit_test(test_files_of_an_update_move_beside_all_of_a_pass),
         cmocka_unit_test(test_pieces_of_files_divide_into_bytes_and_what_is_beside_them),

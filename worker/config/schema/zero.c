@@ -194,10 +194,11 @@ const struct zt_key zt_keys_zero[] = {
       .range = "[0,64]", .store = IN_RUN(zero.offload_param.buffer_count)),
     K("zero_optimization.offload_param.buffer_size", INT, HONOURED, "100000000",
       .range = "[1,inf)", .store = IN_RUN(zero.offload_param.buffer_size)),
-    K("zero_optimization.offload_param.max_in_cpu", INT, IDLE, "1000000000",
-      .range = "[0,inf)",
+    K("zero_optimization.offload_param.max_in_cpu", INT, HONOURED, "0",
+      .range = "[0,inf)", .store = IN_RUN(zero.offload_param.max_in_cpu),
       .why =
-          "with nvme all offloaded parameters are in files; buffers hold what is used"),
+          "with nvme, elements of a rank that stay in host memory; DeepSpeed's default "
+          "is 1e9"),
     K("zero_optimization.offload_optimizer", OBJECT, HONOURED, NULL,
       .flags = ZT_KEY_NULL | ZT_KEY_STRICT),
     K("zero_optimization.offload_optimizer.device", ENUM, HONOURED, "\"none\"",

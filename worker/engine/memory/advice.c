@@ -358,6 +358,7 @@ static bool fits_in_files(struct zt_memory_trial *t)
     t->run.zero.offload_optimizer.ratio = 1;
     t->run.zero.offload_optimizer.device = t->run.zero.offload_param.device =
         ZT_OFFLOAD_NVME;
+    t->run.zero.offload_param.max_in_cpu = 0;
     offload_params(t);
     t->run.gradient_checkpointing |= t->run.do_train;
     return zt_memory_trial_fits(t);
@@ -395,7 +396,8 @@ void zt_memory_advice(const struct zt_memory_plan_inputs *in,
     if (!found && fits_in_files(&t))
         say(&w,
             ", or ZeRO stage 3 with state in files (offload_optimizer and "
-            "offload_param, device nvme, docs/OFFLOAD.md)%s",
+            "offload_param, device nvme%s, docs/OFFLOAD.md)%s",
+            in->run->zero.offload_param.max_in_cpu ? ", without max_in_cpu" : "",
             in->run->gradient_checkpointing || !in->run->do_train
                 ? ""
                 : " and --gradient_checkpointing");

@@ -238,6 +238,17 @@ static json_t *optimizer_json(const struct zt_memory_alternative *r,
     return o;
 }
 
+/* With what stays in host memory, where the config says so. */
+static json_t *param_json(const struct zt_memory_alternative *r,
+                          const struct zt_offload_param *was)
+{
+    json_t *o = offload_json(r->weights, was->nvme_paths);
+
+    if (r->weights == ZT_OFFLOAD_NVME && was->max_in_cpu)
+        json_object_set_new(o, "max_in_cpu", json_integer(was->max_in_cpu));
+    return o;
+}
+
 static json_t *zero_json(const struct zt_memory_alternatives *a,
                          const struct zt_memory_alternative *r)
 {
@@ -249,8 +260,7 @@ static json_t *zero_json(const struct zt_memory_alternatives *a,
     if (r->optimizer || z->offload_optimizer.device)
         json_object_set_new(zero, "offload_optimizer", optimizer_json(r, z));
     if (r->weights || z->offload_param.device)
-        json_object_set_new(zero, "offload_param",
-                            offload_json(r->weights, z->offload_param.nvme_paths));
+        json_object_set_new(zero, "offload_param", param_json(r, &z->offload_param));
     if (r->stage < 3 && z->hpz_partition_size > 1)
         json_object_set_new(zero, "zero_hpz_partition_size", json_integer(1));
     return zero;

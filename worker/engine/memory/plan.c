@@ -391,6 +391,7 @@ static void set_weights_tier(struct zt_zero_config *z, const struct zt_offload_p
 
     z->tiers[ZT_STATE_WEIGHTS] = tier_for(o->device);
     z->weights_piece = piece > 0 ? piece : ZT_SHARD_ALIGN;
+    z->weights_in_host = o->device == ZT_OFFLOAD_NVME ? o->max_in_cpu : 0;
     z->weights_swap.dirs = o->nvme_paths;
     z->weights_swap.buffers = o->buffer_count;
     z->weights_swap.pipeline_read = true;
@@ -569,6 +570,7 @@ zt_err zt_memory_plan_make(const struct zt_memory_plan_inputs *in,
         out->host_activations = host_pool ? zt_pool_peak(host_pool) : 0;
         out->state = zt_zero_measure(d.zero);
         out->work.buffers = buffer_bytes(&out->state);
+        out->work.weights_in_host = (double)out->state.weights_in_host;
         out->device = device_bytes(in);
         out->process_now = in->process_now;
         if (in->process_now)

@@ -30,6 +30,7 @@ struct zt_step_work {
     bool reduces_each;
     double
         buffers; /* bytes of state of the optimizer that buffers of files hold at once */
+    double weights_in_host; /* bytes of the first blocks, where others are in files */
 };
 
 struct zt_memory_plan {

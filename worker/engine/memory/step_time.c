@@ -110,9 +110,10 @@ static double beyond(double bytes, double some)
 
 /*
  * What part of its reads goes on beside a pass. It begins with a bucket of blocks that are gathered ahead,
- * and waits for their weights; of the others each moves beside the block before.
+ * and waits for those of their weights that are in files; of the others each moves beside the block before.
  */
-static double part_read_ahead(const struct clock *c, const struct zt_swap_traffic *f)
+static double part_read_ahead(const struct clock *c, const struct zt_step_work *w,
+                              const struct zt_swap_traffic *f)
 {
     const struct zt_zero_options *z = &c->run->zero;
     double bucket = (double)z->prefetch_bucket_size *
@@ -120,7 +121,7 @@ static double part_read_ahead(const struct clock *c, const struct zt_swap_traffi
 
     if (z->offload_param.device != ZT_OFFLOAD_NVME || !z->overlap_comm)
         return 1;
-    return beyond(f->read, bucket);
+    return beyond(f->read, larger(bucket - w->weights_in_host, 0));
 }
 
 /* A part of a step whose files are read (`ahead` of them) and written beside it, or in turns with
@@ -231,17 +232,18 @@ double zt_step_seconds(const struct zt_step_work *work, const struct zt_run *run
         sum += pass_with_update(&c, work, &first, &update);
     } else {
         /* gradients are written behind as the pipeline says */
-        sum = phase_seconds(&c, &first, part_read_ahead(&c, &first.traffic.files),
+        sum = phase_seconds(&c, &first, part_read_ahead(&c, work, &first.traffic.files),
                             o->pipeline_write) +
               phase_seconds(&c, &update, o->pipeline_read, o->pipeline_write);
     }
     if (work->micro_batches > 1)
-        sum +=
-            phase_seconds(&c, &work->last, part_read_ahead(&c, &work->last.traffic.files),
-                          o->pipeline_write) +
-            (double)(work->micro_batches - 2) *
-                phase_seconds(&c, &between, part_read_ahead(&c, &between.traffic.files),
-                              o->pipeline_write);
+        sum += phase_seconds(&c, &work->last,
+                             part_read_ahead(&c, work, &work->last.traffic.files),
+                             o->pipeline_write) +
+               (double)(work->micro_batches - 2) *
+                   phase_seconds(&c, &between,
+                                 part_read_ahead(&c, work, &between.traffic.files),
+                                 o->pipeline_write);
     sum += phase_seconds(&c, &work->norm, o->pipeline_read, false);
     *missing = c.missing;
     return c.missing ? NAN : sum;
