@@ -3,9 +3,11 @@
  * time.
  *
  * A block of c is computed by one thread. For every PART_DEPTH of k it packs its columns of
- * b, which then stay in the L2 cache, and rows of a pass by, a strip at a time. Sums are
- * fp32 throughout, and rounded once. Where blocks begin may depend on the number of threads:
- * they begin at multiples of 16, so no bit of c does (amx_tiles.inc).
+ * b, which then stay in the L2 cache, and rows of a pass by, a strip at a time. In place, as
+ * gradients of weights are, sums need no room there: rows of a stay, whose packing from
+ * columns costs more, and columns of b pass by. Sums are fp32 throughout, and rounded once.
+ * Where blocks begin may depend on the number of threads: they begin at multiples of 16, so
+ * no bit of c does (amx_tiles.inc).
  */
 #include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/gemm/call.h"
@@ -17,6 +19,8 @@
 #define MOST_COLS  ((int64_t)8 * ZT_DOT_B_WIDTH) /* of a block: 1 MiB of packed b */
 #define STRIP_ROWS ((int64_t)128)                /* most_rows of tiles */
 #define MOST_ROWS  (4 * STRIP_ROWS)              /* of a block whose k is in parts */
+#define STAY_ROWS  (3 * STRIP_ROWS)              /* of a block in place, whose a stays */
+#define STAY_COLS  (4 * ZT_DOT_B_WIDTH)          /* of b beside them */
 #define FEW_COLS   (2 * ZT_DOT_B_WIDTH)
 #define LEAST      16 /* rows and columns that are worth it */
 
@@ -61,13 +65,18 @@ static int64_t even_part(int64_t n, int64_t parts, int64_t unit)
 static void cut(struct tile_job *job)
 {
     const struct zt_gemm_mat *c = &job->k->c;
-    int64_t threads = zt_num_threads(), wanted = threads > 1 ? 4 * threads : 1;
+    int64_t threads = zt_num_threads(),
+            wanted = threads > 1 ? (job->in_place ? 2 : 4) * threads : 1;
     int64_t row_parts = 1, col_parts = zt_num_parts(c->cols, MOST_COLS);
 
-    if (job->k->a.cols > PART_DEPTH && !job->in_place)
+    if (job->in_place) {
+        row_parts = zt_num_parts(c->rows, STAY_ROWS);
+        col_parts = 1;
+    } else if (job->k->a.cols > PART_DEPTH && !job->in_place) {
         row_parts = zt_num_parts(c->rows, MOST_ROWS);
+    }
     while (c->batch * row_parts * col_parts < wanted) {
-        if (c->rows / row_parts >= 4 * STRIP_ROWS)
+        if (!job->in_place && c->rows / row_parts >= 4 * STRIP_ROWS)
             row_parts++;
         else if (c->cols / col_parts >= 4 * ZT_DOT_B_WIDTH)
             col_parts++;
@@ -99,9 +108,11 @@ static void size_scratch(struct tile_job *job)
                                      : job->rows;
     int64_t left = zt_dot_form()->left_rows;
 
-    job->b_bytes = lines((int64_t)zt_dot_words(depth, job->cols, ZT_DOT_B_WIDTH), 4);
-    job->a_bytes =
-        lines((int64_t)zt_dot_words(depth, zt_min(STRIP_ROWS, job->rows), left), 4);
+    int64_t a_rows = zt_min(job->in_place ? STAY_ROWS : STRIP_ROWS, job->rows);
+    int64_t b_cols = zt_min(job->in_place ? STAY_COLS : MOST_COLS, job->cols);
+
+    job->b_bytes = lines((int64_t)zt_dot_words(depth, b_cols, ZT_DOT_B_WIDTH), 4);
+    job->a_bytes = lines((int64_t)zt_dot_words(depth, a_rows, left), 4);
     job->sum_bytes = lines((sum_rows + 1) * job->cols, sizeof(float)); /* and the bias */
     job->bytes = job->b_bytes + job->a_bytes + job->sum_bytes;
 }
@@ -122,19 +133,31 @@ static void pack_b(const struct tile_block *x, int64_t from, int64_t depth)
  * Rows of a strip, packed: tiles of rows that are far apart come late from the L2 cache. Not
  * for few columns, though, to which they are brought once or twice.
  */
-static struct zt_dot_left left_of(const struct tile_block *x, int64_t row, int64_t rows,
-                                  int64_t from, int64_t depth)
+static void pack_a(const struct tile_block *x, int64_t row, int64_t rows, int64_t from,
+                   int64_t depth)
 {
     const struct zt_gemm_mat *a = &x->job->k->a;
     const uint16_t *src =
         (const uint16_t *)(void *)zt_gemm_element(a, x->item, row, from);
 
-    if (a->stride[2] == 1 && depth % 2 == 0 && x->cols <= FEW_COLS)
-        return zt_dot_left_in_place(src, a->stride[1]);
     if (a->stride[2] == 1)
         zt_dot_pack_left_rows(x->a, src, a->stride[1], depth, rows);
     else
         zt_dot_pack_left(x->a, src, a->stride[2], depth, rows);
+}
+
+static struct zt_dot_left left_of(const struct tile_block *x, int64_t row, int64_t rows,
+                                  int64_t from, int64_t depth)
+{
+    const struct zt_gemm_mat *a = &x->job->k->a;
+
+    if (x->job->in_place)
+        return zt_dot_left(x->a, depth, row - x->row, 0);
+    if (a->stride[2] == 1 && depth % 2 == 0 && x->cols <= FEW_COLS)
+        return zt_dot_left_in_place(
+            (const uint16_t *)(void *)zt_gemm_element(a, x->item, row, from),
+            a->stride[1]);
+    pack_a(x, row, rows, from, depth);
     return zt_dot_left(x->a, depth, 0, 0);
 }
 
@@ -209,6 +232,22 @@ static void run_strip(const struct tile_block *x, int64_t row, int64_t rows, int
         finish(x, row, rows, sums);
 }
 
+/* [from, from + depth) of k. */
+static void run_part(const struct tile_block *x, int64_t from, int64_t depth)
+{
+    struct tile_block y = *x;
+
+    if (x->job->in_place)
+        pack_a(x, x->row, x->rows, from, depth);
+    for (int64_t j = 0; j < x->cols; j += y.cols) {
+        y.col = x->col + j;
+        y.cols = zt_min(x->job->in_place ? STAY_COLS : x->cols, x->cols - j);
+        pack_b(&y, from, depth);
+        for (int64_t i = 0; i < x->rows; i += STRIP_ROWS)
+            run_strip(&y, x->row + i, zt_min(STRIP_ROWS, x->rows - i), from, depth);
+    }
+}
+
 static void run_task(int64_t task, int thread, void *ctx)
 {
     const struct tile_job *job = ctx;
@@ -233,13 +272,8 @@ static void run_task(int64_t task, int thread, void *ctx)
         zt_load_row(x.bias, bias, k->bias_dtype, k->bias_stride, x.cols);
     }
     zt_dot_begin();
-    for (int64_t from = 0; from < k->a.cols; from += PART_DEPTH) {
-        int64_t depth = zt_min(PART_DEPTH, k->a.cols - from);
-
-        pack_b(&x, from, depth);
-        for (int64_t i = 0; i < x.rows; i += STRIP_ROWS)
-            run_strip(&x, x.row + i, zt_min(STRIP_ROWS, x.rows - i), from, depth);
-    }
+    for (int64_t from = 0; from < k->a.cols; from += PART_DEPTH)
+        run_part(&x, from, zt_min(PART_DEPTH, k->a.cols - from));
     zt_dot_end();
 }
 
