@@ -69,6 +69,7 @@ unused() { # unused TEXT OPTIONS...: a warning about them, once
 }
 check "an option of draws without draws is said" test "$(unused 'top_k.* has no effect: with --temperature 0' --temperature 0 --top_k 3)" = 1
 check "... with beams, too" test "$(unused 'top_p.* has no effect: texts are drawn with --do_sample' --num_beams 2 --top_p 0.5)" = 1
+check "... and so is --do_sample itself" test "$(unused 'do_sample has no effect: with --temperature 0' --temperature 0 --do_sample)" = 1
 check "... and with draws there is nothing to say" test "$(unused 'has no effect' --temperature 0.5 --top_k 3 --top_p 0.5)" = 0
 check "a prompt that is cut off is told, once" test "$(unused 'longest prompt has 20 tokens, of which the last 16 are read: that is --block_size' \
     --tokenizer_name bytes --prompt 12345678901234567890)" = 1

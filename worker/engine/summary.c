@@ -82,6 +82,7 @@ static const char *const of_text[] = {
     "top_p",          "repetition_penalty",   "no_repeat_ngram_size",
     "num_beams",      "length_penalty",       "early_stopping",
     "min_new_tokens", "num_return_sequences", NULL};
+static const char *const of_sampling[] = {"do_sample", NULL};
 static const char *const of_draws[] = {"top_k", "top_p", NULL};
 static const char *const of_temperature[] = {"temperature", NULL};
 static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL};
@@ -123,6 +124,8 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
          "has no effect: texts are drawn with --do_sample"},
         {writes && !run->do_sample, of_draws,
          "has no effect: texts are drawn with --do_sample"},
+        {writes && run->do_sample && run->temperature == 0, of_sampling,
+         "has no effect: with --temperature 0 the likeliest token is taken"},
         {writes && run->do_sample && run->temperature == 0, of_draws,
          "has no effect: with --temperature 0 the likeliest token is taken"},
         {writes && run->num_beams <= 1, of_beams, "has no effect without --num_beams"},
