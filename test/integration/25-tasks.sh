@@ -134,6 +134,22 @@ check "data of other classes are refused" refuses_head
 check "  but with --ignore_mismatched_sizes" onto "$tmp/three" four.jsonl --ignore_mismatched_sizes
 check "  have a head of theirs" grep -q '"3": *"c3"' "$tmp/head/config.json"
 check "  which alone begins as new" grep -q '2 parameters are not in .* or of another size there' "$tmp/o"
+other_kind() { # TASK FILE FOLDER ARGS...: one step over weights whose head is of another kind
+    bert 1 "$tmp/o" "$1" "$2" --model_name_or_path "$3" --max_steps 1 --output_dir "$tmp/kind-$1" --overwrite_output_dir "${@:4}"
+}
+says() { tr -d '\\' <"$tmp/o" | grep -qF -- "$1"; }
+refuses_kind() { ! other_kind "$1" "$2" "$3" && says "$4"; }
+check "numbers over a head of classes are refused, with the way out" refuses_kind regress numbers.tsv "$tmp/three" \
+    'another --task is for it, or with --ignore_mismatched_sizes a head that begins as new; this one takes ["regression"]'
+check "  which is one" other_kind regress numbers.tsv "$tmp/three" --ignore_mismatched_sizes
+check "  by which the head begins as new" says '2 parameters are not in '
+check "  and is of numbers then" grep -q '"problem_type": *"regression"' "$tmp/kind-regress/config.json"
+check "classes over a head of numbers as well" refuses_kind classify classes.jsonl "$tmp/kind-regress" \
+    'is for --task regress; with --ignore_mismatched_sizes a head for the classes of the data begins as new'
+check "  begin with one of theirs" other_kind classify classes.jsonl "$tmp/kind-regress" --ignore_mismatched_sizes
+check "  that has them" grep -qF '"id2label": {"0": "blue", "1": "green", "2": "red"}' "$tmp/kind-classify/config.json"
+check "but several labels of a row stay what is not built" refused 65 'several labels of a row are not built' classify classes.jsonl \
+    --model_name_or_path "$tmp/several" --ignore_mismatched_sizes
 rm "$tmp/three/config.json"
 onto "$tmp/three" classes.jsonl --per_device_train_batch_size 100000
 check "sizes that are not those of the weights are told before any plan" sh -c 'grep -q "no config.json beside" "$1" && ! grep -q "this run needs" "$1"' - "$tmp/o"

@@ -94,6 +94,7 @@ struct zt_model_config {
     int64_t data_vocab, block_size;
     const char *config_json; /* path of a config.json, or NULL */
     bool partial_import;     /* what the plugin does not know of it is a warning */
+    bool new_head;           /* a head that does not fit begins as new */
     zt_task task;
     const char *const *labels; /* (num_labels) names of the classes */
     int64_t num_labels;

@@ -134,14 +134,26 @@ static const char *who_takes(const char *key, const json_t *v)
         return NULL;
     return word && strcmp(word, "multi_label_classification") == 0
                ? "several labels of a row are not built; this task takes"
-               : "another --task is for it; this one takes";
+               : "another --task is for it, or with --ignore_mismatched_sizes a head "
+                 "that begins as new; this one takes";
+}
+
+/* What the head in the folder learnt does not matter where another one takes its place. */
+static bool is_of_replaced_head(const struct zt_model *m, const char *key,
+                                const json_t *v)
+{
+    const char *word = json_string_value(v);
+
+    return m->priv->cfg.new_head && strcmp(key, "problem_type") == 0 && word &&
+           (strcmp(word, "regression") == 0 ||
+            strcmp(word, "single_label_classification") == 0);
 }
 
 void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
 {
     json_t *list = json_loads(allowed, 0, NULL);
     const json_t *v = zt_model_config_find(m, key);
-    bool fits = !v;
+    bool fits = !v || is_of_replaced_head(m, key, v);
     char *text;
 
     if (!json_is_array(list))

@@ -81,6 +81,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .block_size = e->run->block_size,
         .compute_dtype = e->run->compute_dtype,
         .partial_import = e->run->allow_partial_import,
+        .new_head = e->run->ignore_mismatched_sizes,
         .task = e->task,
         .labels = e->labels.names,
         .has_tokenizer = e->tokenizer != NULL,

@@ -251,8 +251,12 @@ static zt_err refuse_one(const struct zt_engine *e, bool by_data, struct zt_faul
     return zt_fault_set(fault, ZT_E_CONFIG,
                         "the weights have a head of one output (\"%.60s\" in id2label of "
                         "their config.json), which tells no classes apart: one that has "
-                        "learnt numbers is for --task regress",
-                        e->labels.names[0]);
+                        "learnt numbers is for --task regress%s",
+                        e->labels.names[0],
+                        e->run->do_train && !e->run->adapter_name_or_path
+                            ? "; with --ignore_mismatched_sizes a head for the classes "
+                              "of the data begins as new"
+                            : "");
 }
 
 static bool is_same_number(const char *a, const char *b)
