@@ -139,6 +139,13 @@ check "and is not what was merged" test "$("$peers/compare" "$tmp/merged/model.s
 # other adapters than those of the checkpoint
 lora llama3 2 "$tmp/eight" --output_dir "$tmp/eight.dir" --resume_from_checkpoint "$tmp/run/checkpoint-3" --lora_r 8 >/dev/null
 check "adapters of another rank do not go on" grep -q 'is (4, .*the model wants (8, .*it began with' "$tmp/eight" "$tmp/eight.err"
+scaled() { # WORDS ARGS...: adapters of the checkpoint that would count otherwise do not go on
+    ! lora llama3 2 "$tmp/scaled" --output_dir "$tmp/scaled.dir" --resume_from_checkpoint "$tmp/run/checkpoint-3" "${@:2}" >/dev/null &&
+        grep -qF -- "checkpoint-3: its adapters were trained $1: a run goes on with the --lora_alpha and --use_rslora it began with" \
+            "$tmp/scaled" "$tmp/scaled.err"
+}
+check "  nor do those of another scale" scaled "with --lora_alpha 16, and this run has 8" --lora_alpha 8
+check "  or another rule of it" scaled "without --use_rslora, and this run has them with it" --use_rslora
 
 # a checkpoint of a whole model is one to begin with; one of adapters is not
 check "a whole model is trained and saved" "$bin/zlaunch" --num_gpus 2 "$bin/models/llama.so" "${still[@]}" \

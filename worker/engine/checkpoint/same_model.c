@@ -7,10 +7,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/json/line.h"
 #include "common/log.h"
 #include "worker/checkpoint/checksummed_json.h"
+#include "worker/engine/adapters/adapters.h"
 #include "worker/engine/checkpoint/private.h"
 
 /* What follows from the data, or is of files. */
@@ -126,6 +128,38 @@ static zt_err check_frozen(const struct zt_engine *e, const char *dir, const jso
         dir, from ? from : "this run");
 }
 
+/* What their product counts changes no shape either. */
+static zt_err check_scale(const struct zt_engine *e, const char *dir,
+                          struct zt_fault *fault)
+{
+    const struct zt_peft_config *now = &e->adapters->cfg;
+    struct zt_peft_config was = {.rank = 0};
+    char path[PATH_MAX], text[160];
+    zt_err rc;
+
+    if (snprintf(path, sizeof(path), "%s/adapter_config.json", dir) >=
+            (int)sizeof(path) ||
+        access(path, F_OK))
+        return ZT_OK;
+    rc = zt_peft_config_read(path, &was, fault);
+    if (rc)
+        return rc;
+    if (was.rslora != now->rslora)
+        snprintf(text, sizeof(text), "%s --use_rslora, and this run has them %s it",
+                 was.rslora ? "with" : "without", now->rslora ? "with" : "without");
+    else
+        snprintf(text, sizeof(text), "with --lora_alpha %g, and this run has %g",
+                 was.alpha, now->alpha);
+    if (was.rslora != now->rslora || was.alpha != now->alpha)
+        rc = zt_fault_set(fault, ZT_E_CONFIG,
+                          "%s: its adapters were trained %s: a run goes on with the "
+                          "--lora_alpha and --use_rslora it began with, or the same "
+                          "--adapter_name_or_path",
+                          dir, text);
+    zt_peft_config_release(&was);
+    return rc;
+}
+
 zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
                                 const char *tag_dir, const json_t *root,
                                 struct zt_fault *fault)
@@ -138,6 +172,8 @@ zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
 
     if (!rc && e->adapters)
         rc = check_frozen(e, dir, root, fault);
+    if (!rc && e->adapters)
+        rc = check_scale(e, dir, fault);
     json_object_foreach(was, key, value)
     {
         json_t *mine = json_object_get(now, key);
