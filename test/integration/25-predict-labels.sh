@@ -46,7 +46,34 @@ label() { sed -E 's/.*"label": ?"([A-Za-z_0-9]*)".*/\1/' "$1"; }
 label "$tmp/predicted/predictions.jsonl" >"$tmp/got"
 label "$tmp/again/predictions.jsonl" >"$tmp/want"
 check "  label by label" cmp "$tmp/got" "$tmp/want"
+adapters=$tmp/head
+other_task() { # TASK FILE WAS ARGS...: adapters of WAS are refused
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/body" --block_size 16 \
+        --adapter_name_or_path "$adapters" "${@:4}" >"$tmp/said" 2>&1
+    [ $? -eq 65 ] && grep -qF "$adapters was trained for --task $3, and has no head for --task $1" "$tmp/said"
+}
+other_tasks() { # adapters of classes in $tmp/head
+    check "$1 are none of tags" other_task tag tags.jsonl classify --eval_file "$tmp/tags.jsonl"
+    check "  in a training, too" other_task tag tags.jsonl classify --train_file "$tmp/tags.jsonl" --max_steps 1
+    check "  nor of numbers" other_task regress numbers.tsv classify --eval_file "$tmp/numbers.tsv"
+    check "  nor of masked tokens" other_task masked_lm lines.txt classify --eval_file "$tmp/lines.txt"
+}
+other_tasks "adapters of classes"
+cp "$tmp/head/adapter_config.json" "$tmp/typed.json"
+sed -i 's/"task_type": *"SEQ_CLS"/"task_type": null/' "$tmp/head/adapter_config.json"
+other_tasks "by the class in their config.json alone they"
+cp "$tmp/typed.json" "$tmp/head/adapter_config.json"
+for kind in "masked_lm lines.txt" "regress numbers.tsv"; do
+    # shellcheck disable=SC2086 # words
+    set -- $kind
+    adapters=$tmp/$1.adapters
+    check "adapters of $1 are trained" "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/body" \
+        --block_size 16 --train_file "$tmp/$2" --max_steps 1 --lora_r 2 --output_dir "$adapters" 2>"$tmp/said"
+    check "  and are none of classes" other_task classify classes.jsonl "$1" --eval_file "$tmp/classes.jsonl"
+done
+adapters=$tmp/head
 rm "$tmp/head/config.json" # as peft has it
+other_tasks "by their task_type alone they"
 check "adapters without names predict, too" adapted --adapter_name_or_path "$tmp/head" --test_file "$tmp/rows.jsonl" \
     --output_dir "$tmp/unnamed"
 check "  numbers" grep -qE '"label": ?"LABEL_[012]"' "$tmp/unnamed/predictions.jsonl"

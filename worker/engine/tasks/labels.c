@@ -85,13 +85,28 @@ static zt_err of_config(const struct zt_engine *e, const char *path, struct zt_l
     return rc;
 }
 
-/* A head that was trained with adapters, by the Python package peft too, which keeps no names. */
-static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
-                          struct zt_fault *fault)
+/* Classes of a head that was trained with adapters; 0: none was. */
+static int64_t adapted_head_rows(const char *folder)
 {
     static const char head[] = "base_model.model.classifier.weight";
     const struct zt_safetensors_tensor *t;
     struct zt_safetensors_file *f = NULL;
+    char path[PATH_MAX];
+    int64_t rows;
+
+    snprintf(path, sizeof(path), "%s/adapter_model.safetensors", folder);
+    if (zt_safetensors_open(path, &f, NULL)) /* refused when it is loaded */
+        return 0;
+    t = zt_safetensors_find(f, head);
+    rows = t && t->ndim == 2 ? t->shape[0] : 0;
+    zt_safetensors_close(f);
+    return rows;
+}
+
+/* A head that was trained with adapters, by the Python package peft too, which keeps no names. */
+static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
+                          struct zt_fault *fault)
+{
     char path[PATH_MAX];
     zt_err rc;
 
@@ -99,15 +114,7 @@ static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
     rc = of_config(e, path, l, fault);
     if (rc || l->num)
         return rc;
-    snprintf(path, sizeof(path), "%s/adapter_model.safetensors",
-             e->run->adapter_name_or_path);
-    if (zt_safetensors_open(path, &f, NULL)) /* refused when it is loaded */
-        return ZT_OK;
-    t = zt_safetensors_find(f, head);
-    if (t && t->ndim == 2)
-        rc = add_unnamed(l, t->shape[0], fault);
-    zt_safetensors_close(f);
-    return rc;
+    return add_unnamed(l, adapted_head_rows(e->run->adapter_name_or_path), fault);
 }
 
 /* Whether a folder has weights of a head, by the names that transformers gives to those that tell
@@ -301,13 +308,76 @@ static void warn_of_fractions(const struct zt_labels *l)
                 fraction, (long long)l->num);
 }
 
+/* The word of `name` in a folder's JSON file, first of a list; the caller frees. */
+static char *word_of(const char *folder, const char *file, const char *name)
+{
+    char path[PATH_MAX];
+    const json_t *v;
+    json_t *root;
+    char *word;
+
+    snprintf(path, sizeof(path), "%s/%s", folder, file);
+    root = json_load_file(path, 0, NULL);
+    v = json_object_get(root, name);
+    v = json_is_array(v) ? json_array_get(v, 0) : v;
+    word = json_is_string(v) ? strdup(json_string_value(v)) : NULL;
+    json_decref(root);
+    return word;
+}
+
+/* What adapters were trained for: task_type is peft's word for it; where that says nothing, the
+ * config.json is theirs, or of the model that they lie beside. ZT_NUM_TASKS: nothing says. */
+static zt_task task_of_adapters(const char *folder)
+{
+    static const struct {
+        const char *type, *class;
+        zt_task task;
+    } rows[] = {{"SEQ_CLS", "ForSequenceClassification", ZT_TASK_CLASSIFY},
+                {"TOKEN_CLS", "ForTokenClassification", ZT_TASK_TAG},
+                {"CAUSAL_LM", "ForCausalLM", ZT_TASK_CAUSAL_LM},
+                {"SEQ_2_SEQ_LM", "ForConditionalGeneration", ZT_TASK_SEQ2SEQ},
+                {"", "ForMaskedLM", ZT_TASK_MASKED_LM}};
+    char *type = word_of(folder, "adapter_config.json", "task_type");
+    char *class = word_of(folder, "config.json", "architectures");
+    int64_t outputs = adapted_head_rows(folder);
+    zt_task task = ZT_NUM_TASKS;
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+        if (type ? strcmp(type, rows[i].type) == 0
+                 : class && strstr(class, rows[i].class) != NULL)
+            task = rows[i].task;
+    free(type);
+    free(class);
+    if (task == ZT_TASK_CLASSIFY && outputs == 1)
+        task = ZT_TASK_REGRESS;
+    else if (task == ZT_TASK_MASKED_LM && outputs) /* of the model beside */
+        task = ZT_NUM_TASKS;
+    return task;
+}
+
+/* Models of language have no head of their task that another's adapters could miss. */
+static zt_err check_adapters(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *folder = e->run->adapter_name_or_path;
+    zt_task task = task_of_adapters(folder);
+
+    if (task == ZT_NUM_TASKS || task == e->task ||
+        (!zt_task_reads_examples(task) && !zt_task_reads_examples(e->task)))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_CONFIG,
+                        "%s was trained for --task %s, and has no head for --task %s; "
+                        "adapters go on, and are used, with the task they learnt",
+                        folder, zt_task_name(task), zt_task_name(e->task));
+}
+
 /* A head that begins as new is of use to a run that trains it alone. */
 static zt_err check_head(const struct zt_engine *e, struct zt_fault *fault)
 {
     const char *folder = e->run->model_name_or_path, *task;
 
-    if (e->run->do_train || !folder || e->run->adapter_name_or_path ||
-        !zt_task_reads_examples(e->task))
+    if (e->run->adapter_name_or_path)
+        return check_adapters(e, fault);
+    if (e->run->do_train || !folder || !zt_task_reads_examples(e->task))
         return ZT_OK;
     task = zt_task_of_trained_head(folder);
     if (task && e->task == ZT_TASK_CLASSIFY &&

@@ -27,7 +27,7 @@ void zt_plugin_list_tasks(const struct zt_plugin *plugin, char out[ZT_TASKS_TEXT
  * e->labels: the classes, before the data are opened. Those that the config.json of the weights
  * names, where its head is of this task, else those of the training data, else of the
  * evaluation data; so are those of a head without weights whose config.json only numbers
- * them. ZT_E_CONFIG, ZT_E_FORMAT, ZT_E_NOINPUT, ZT_E_USAGE.
+ * them. ZT_E_CONFIG (adapters of another task, too), ZT_E_FORMAT, ZT_E_NOINPUT, ZT_E_USAGE.
  */
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
