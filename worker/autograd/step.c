@@ -318,8 +318,10 @@ static struct zt_tensor *upload_field(struct zt_step *s, const struct zt_field *
         return NULL;
     ndim = zt_field_shape(f, (struct zt_extent){s->pass.B, s->pass.T, s->pass.S}, shape);
     t = zt_value_new(s, f->dtype, ndim, shape);
-    if (t)
-        zt_value_upload(s, t, values);
+    if (!t)
+        return NULL;
+    t->store->of_batch = true;
+    zt_value_upload(s, t, values);
     return t;
 }
 

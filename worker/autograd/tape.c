@@ -67,6 +67,14 @@ static struct zt_tensor **copy_list(struct zt_step *s, struct zt_tensor *const *
     return to;
 }
 
+static bool any_of_batch(struct zt_tensor *const *ts, int num)
+{
+    for (int i = 0; i < num; i++)
+        if (ts[i] && ts[i]->store->of_batch)
+            return true;
+    return false;
+}
+
 struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
                             struct zt_tensor *out, struct zt_tensor *const *in,
                             int num_in, struct zt_tensor *const *saved, int num_saved,
@@ -77,6 +85,7 @@ struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,
 
     if (s->fault.code)
         return NULL;
+    out->store->of_batch |= any_of_batch(in, num_in) || any_of_batch(saved, num_saved);
     if (!zt_requires_grad(s, in, num_in))
         return out;
     c = current_call(s);

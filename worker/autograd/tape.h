@@ -75,6 +75,7 @@ struct zt_storage {
     bool owned;                       /* data is pool memory */
     bool gone;                        /* it was, and has been given back */
     bool requires_grad; /* a weight or leaf that wants one, or computed from such */
+    bool of_batch;      /* a field of the batch, or computed from one */
     bool keep;          /* used while a frame is being left */
 };
 
@@ -329,7 +330,7 @@ void zt_host_input_drop(struct zt_step *s, struct zt_storage *st);
 bool zt_requires_grad(const struct zt_step *s, struct zt_tensor *const *in, int num_in);
 
 /*
- * Remember how `out` was made. `attr` (attr_bytes) is copied. Does nothing when no input
+ * Remember how `out` was made. `attr` (attr_bytes) is copied. Makes no node when no input
  * wants a gradient. Returns `out`, or NULL when the step has failed: for `return`.
  */
 struct zt_tensor *zt_record(struct zt_step *s, const struct zt_op *op,

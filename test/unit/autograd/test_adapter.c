@@ -1,6 +1,7 @@
 /*
  * Low-rank pairs beside weights of both orientations: gradients against central differences
- * of a reference in double, what is frozen, and how parameters are found to be linear.
+ * of a reference in double, what is frozen, how parameters are found to be linear, and what is
+ * dropped before a pair.
  */
 #include "test/unit/autograd/fixture.h"
 
@@ -259,6 +260,139 @@ static void test_a_pass_tells_which_parameters_are_those_of_linear_ops(void **st
     rig_close(&r);
 }
 
+/* ---- dropout ---- */
+
+/* What an adapted linear op reads: a table (2, IN), which is as long as the batch has rows; embedded
+ * tokens (2, 3, IN); the same as (6, IN). */
+static enum operand { TABLE, TOKENS, FLAT } operand;
+static float drop_p;
+
+static struct {
+    zt_block *block;
+    zt_param *table, *proj; /* (9, IN), (OUT, IN) */
+} drop;
+
+static zt_err drop_build(zt_model *m, void **self)
+{
+    struct zt_adapter_spec spec = {.rank = RANK, .scale = SCALE, .dropout = drop_p};
+
+    (void)self;
+    drop.block = zt_model_block(m, "net");
+    drop.table =
+        zt_block_param(drop.block, "table.weight", ZT_SHAPE(9, IN), ZT_NORMAL(0, 1), 0);
+    drop.proj =
+        zt_block_param(drop.block, "proj.weight", ZT_SHAPE(OUT, IN), ZT_NORMAL(0, 1), 0);
+    if (zt_model_status(m))
+        return zt_model_status(m);
+    drop.proj->uses = ZT_USED_LINEAR;
+    if (zt_model_adapt(m, &drop.proj, 1, &spec, NULL))
+        return zt_model_status(m);
+    zt_model_freeze_base(m);
+    return zt_model_status(m);
+}
+
+static void drop_layer(zt_step *s, void *ctx, zt_tensor **in, zt_tensor **out)
+{
+    static const float zeros[6 * OUT];
+    zt_tensor *x = zt_weight(s, drop.table), *y;
+
+    (void)ctx;
+    x = operand == TABLE ? zt_slice(s, x, 0, 4, 2) : zt_embedding(s, in[0], x);
+    if (operand == FLAT)
+        x = zt_reshape(s, x, ZT_SHAPE(6, IN));
+    y = zt_linear(s, x, zt_weight(s, drop.proj), NULL, 0);
+    y = zt_reshape(s, y, ZT_SHAPE(-1, OUT));
+    out[0] = zt_squared_error(
+        s, y, zt_constant(s, ZT_F32, ZT_SHAPE(zt_tensor_dim(y, 0), OUT), zeros));
+}
+
+static zt_tensor *drop_forward(zt_step *s, void *self, const zt_batch *b)
+{
+    zt_tensor *x = zt_batch_field(s, b, ZT_TOKENS);
+
+    (void)self;
+    zt_block_call(s, drop.block, drop_layer, NULL, &x, 1, &x, 1);
+    return x;
+}
+
+static void open_drop(struct rig *r, enum operand what, float p)
+{
+    static const struct zt_plugin plugin = {
+        .abi = ZT_ABI, .name = "drop", .build = drop_build, .forward = drop_forward};
+
+    operand = what;
+    drop_p = p;
+    rig_open(r, "cpu", ZT_F32, &plugin, (struct zt_step_config){.seed = 3});
+    for (int i = 0; i < r->model->num_blocks; i++)
+        fill(r->weights[i], r->model->blocks[i]->padded_elems, 3 + i);
+}
+
+/* The loss of two equal rows that are rows row0 and row0 + 1 of the global batch. */
+static zt_err drop_pass(struct rig *r, zt_mode mode, int64_t row0, float *loss,
+                        struct zt_fault *fault)
+{
+    static const int32_t ids[6] = {1, 2, 3, 1, 2, 3};
+    struct zt_pass pass = {
+        .mode = mode, .B = 2, .T = 3, .fields = {ids, ids}, .row0 = row0};
+    zt_tensor *t = NULL;
+    zt_err rc = zt_step_forward(r->step, &pass, &t, fault);
+
+    if (!rc)
+        *loss = *(const float *)zt_tensor_view(t)->data;
+    zt_step_end(r->step);
+    return rc;
+}
+
+static void test_of_what_all_rows_share_every_rank_drops_the_same(void **state)
+{
+    (void)state;
+    for (int what = TABLE; what <= TOKENS; what++) {
+        struct zt_fault fault = {ZT_OK, ""};
+        float first, other, whole;
+        struct rig r;
+
+        open_drop(&r, (enum operand)what, 0.5f);
+        expect_ok(drop_pass(&r, ZT_MODE_TRAIN, 0, &first, &fault), &fault);
+        expect_ok(drop_pass(&r, ZT_MODE_TRAIN, 6, &other, &fault), &fault);
+        expect_ok(drop_pass(&r, ZT_MODE_EVAL, 0, &whole, &fault), &fault);
+        assert_true((first == other) == (what == TABLE));
+        assert_true(first != whole); /* something is dropped */
+        rig_close(&r);
+    }
+}
+
+static void test_without_dropout_any_shape_is_taken(void **state)
+{
+    struct zt_fault fault = {ZT_OK, ""};
+    float flat, rows;
+    struct rig r;
+
+    (void)state;
+    open_drop(&r, FLAT, 0);
+    expect_ok(drop_pass(&r, ZT_MODE_TRAIN, 0, &flat, &fault), &fault);
+    operand = TOKENS;
+    expect_ok(drop_pass(&r, ZT_MODE_TRAIN, 0, &rows, &fault), &fault);
+    assert_true(flat == rows);
+    rig_close(&r);
+}
+
+static void test_what_is_not_by_rows_cannot_be_dropped_in_training_alone(void **state)
+{
+    struct zt_fault fault = {ZT_OK, ""};
+    float loss;
+    struct rig r;
+
+    (void)state;
+    open_drop(&r, FLAT, 0.5f);
+    expect_ok(drop_pass(&r, ZT_MODE_EVAL, 0, &loss, &fault), &fault);
+    assert_int_equal(drop_pass(&r, ZT_MODE_TRAIN, 0, &loss, &fault), ZT_E_ARG);
+    assert_non_null(strstr(fault.text, "proj.lora_A.weight cannot be trained with "
+                                       "--lora_dropout 0.5, but with 0: "));
+    assert_non_null(
+        strstr(fault.text, "dropout: x (6, 6) does not begin with the 2 rows"));
+    rig_close(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -266,6 +400,9 @@ int main(void)
         cmocka_unit_test(test_they_have_them_where_blocks_are_recomputed),
         cmocka_unit_test(test_pairs_are_in_a_block_of_their_own_and_the_rest_is_frozen),
         cmocka_unit_test(test_a_pass_tells_which_parameters_are_those_of_linear_ops),
+        cmocka_unit_test(test_of_what_all_rows_share_every_rank_drops_the_same),
+        cmocka_unit_test(test_without_dropout_any_shape_is_taken),
+        cmocka_unit_test(test_what_is_not_by_rows_cannot_be_dropped_in_training_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

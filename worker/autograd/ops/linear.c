@@ -549,6 +549,22 @@ static struct zt_tensor *linear(struct zt_step *s, struct zt_tensor *x,
     return zt_record(s, &op_linear, y, in, num, saved, num, &l, sizeof(l));
 }
 
+/* x under the adapter's dropout: where all rows share it, such as a table, all ranks drop the
+ * same elements of it. */
+static struct zt_tensor *drop_out(struct zt_step *s, const struct zt_adapter *ad,
+                                  struct zt_tensor *x)
+{
+    if (ad->dropout == 0 || !zt_is_training(s))
+        return x;
+    x = x->store->of_batch ? zt_dropout(s, x, ad->dropout)
+                           : zt_dropout_shared(s, x, ad->dropout);
+    if (s->fault.code)
+        zt_fault_context(&s->fault, s->fault.code,
+                         "%s cannot be trained with --lora_dropout %g, but with 0",
+                         ad->a->name, (double)ad->dropout);
+    return x;
+}
+
 /* s x A^T (N, r), and B. The small products stay in the type of activations (--fp8). */
 static struct low_rank low_rank_of(struct zt_step *s, const struct zt_adapter *ad,
                                    struct zt_tensor *x)
@@ -557,7 +573,7 @@ static struct low_rank low_rank_of(struct zt_step *s, const struct zt_adapter *a
     struct zt_tensor *a = zt_weight(s, ad->a);
     struct low_rank r = none;
 
-    x = zt_dropout(s, x, ad->dropout);
+    x = drop_out(s, ad, x);
     if (!x || !a)
         return none;
     r.low = linear(s, x, a, NULL, ZT_OUTPUT_HEAD, none, false);
