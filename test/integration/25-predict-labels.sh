@@ -77,6 +77,10 @@ other_tasks "by their task_type alone they"
 check "adapters without names predict, too" adapted --adapter_name_or_path "$tmp/head" --test_file "$tmp/rows.jsonl" \
     --output_dir "$tmp/unnamed"
 check "  numbers" grep -qE '"label": ?"LABEL_[012]"' "$tmp/unnamed/predictions.jsonl"
+check "  over a model of as many classes that have names" sh -c '"$1" --num_gpus 1 "$2" --task classify --model_name_or_path "$3/classify" \
+    --block_size 16 --adapter_name_or_path "$3/head" --test_file "$3/rows.jsonl" --output_dir "$3/beneath" >"$3/said" 2>&1' - \
+    "$bin/zlaunch" "$bin/models/bert.so" "$tmp"
+check "  by those" grep -qE '"label": ?"(red|green|blue)"' "$tmp/beneath/predictions.jsonl"
 adapted_refuses() {
     ! adapted --adapter_name_or_path "$tmp/head" --eval_file "$tmp/classes.jsonl" >/dev/null && grep -qF "$which" "$tmp/said"
 }

@@ -103,18 +103,29 @@ static int64_t adapted_head_rows(const char *folder)
     return rows;
 }
 
-/* A head that was trained with adapters, by the Python package peft too, which keeps no names. */
+/* A head that was trained with adapters. The Python package peft keeps no names: they are those of
+ * the model beneath, where it has as many. */
 static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
                           struct zt_fault *fault)
 {
+    int64_t outputs = adapted_head_rows(e->run->adapter_name_or_path);
+    const char *folder = e->run->model_name_or_path;
     char path[PATH_MAX];
     zt_err rc;
 
     snprintf(path, sizeof(path), "%s/config.json", e->run->adapter_name_or_path);
     rc = of_config(e, path, l, fault);
-    if (rc || l->num)
+    if (rc || l->num || !outputs)
         return rc;
-    return add_unnamed(l, adapted_head_rows(e->run->adapter_name_or_path), fault);
+    path[0] = '\0';
+    if (folder)
+        rc = zt_weights_config_path(folder, path, sizeof(path), fault);
+    if (!rc && path[0])
+        rc = of_config(e, path, l, fault);
+    if (rc || l->num == outputs)
+        return rc;
+    zt_labels_release(l);
+    return add_unnamed(l, outputs, fault);
 }
 
 /* Whether a folder has weights of a head, by the names that transformers gives to those that tell
