@@ -1,5 +1,8 @@
 /* Rows of f32, bf16 and f16 to and from fp32, dense or not; and of fp8 to fp32. */
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include "kernels/convert.h"
 #include "kernels/cpu/gemm/gemm.h"
@@ -64,4 +67,46 @@ void zt_store_row(void *dst, zt_dtype dtype, int64_t stride, const float *src, i
         zt_bf16_of_floats(dst, src, n);
     else
         zt_f16_of_floats(dst, src, n);
+}
+
+#define LINE  64
+#define PIECE 512 /* elements that are rounded at a time */
+
+/* Whole lines of dst; the ends of a row, in lines that it shares, are stored as usual. */
+static void stream_bytes(char *dst, const char *src, size_t bytes)
+{
+#if defined(__x86_64__)
+    size_t at = (size_t)(-(uintptr_t)dst % LINE);
+
+    if (at < bytes) {
+        memcpy(dst, src, at);
+        for (; at + LINE <= bytes; at += LINE)
+            for (size_t i = at; i < at + LINE; i += 16)
+                _mm_stream_si128(
+                    (__m128i *)(void *)(dst + i),
+                    _mm_loadu_si128((const __m128i *)(const void *)(src + i)));
+        dst += at, src += at, bytes -= at;
+    }
+#endif
+    memcpy(dst, src, bytes);
+}
+
+void zt_stream_row(void *dst, zt_dtype dtype, const float *src, int64_t n)
+{
+    int64_t each = dtype == ZT_F32 ? 4 : 2;
+    char piece[PIECE * sizeof(float)];
+
+    for (int64_t i = 0; i < n; i += PIECE) {
+        int64_t m = n - i < PIECE ? n - i : PIECE;
+
+        zt_store_row(piece, dtype, 1, src + i, m);
+        stream_bytes((char *)dst + i * each, piece, (size_t)(m * each));
+    }
+}
+
+void zt_store_fence(void)
+{
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
 }

@@ -1,3 +1,4 @@
+#include "kernels/cpu/gemm/gemm.h"
 #include "test/unit/kernels/ref.h"
 
 /* The value a 16-bit pattern stands for, from its fields. */
@@ -183,6 +184,32 @@ static void test_16_bits_survive_the_round_trip(void **state)
     }
 }
 
+/* Wherever a row begins and ends within lines, and nothing around it is touched. */
+static void test_rows_past_the_caches_have_the_bits_of_others(void **state)
+{
+    enum { MOST = 1300 };
+    static const zt_dtype dtypes[] = {ZT_F32, ZT_BF16, ZT_F16};
+    static const int64_t lengths[] = {0, 1, 7, 31, 32, 33, 511, 512, 513, 1234};
+    float src[MOST];
+    char want[MOST * sizeof(float)], got[MOST * sizeof(float)];
+
+    (void)state;
+    for (int i = 0; i < MOST; i++)
+        src[i] = (float)(i * 977 % 4099 - 2000) * 33.3f;
+    for (int d = 0; d < 3; d++)
+        for (int i = 0; i < 10; i++)
+            for (size_t at = 0; at < 40; at += 3) {
+                size_t offset = at * zt_dtype_bytes(dtypes[d]);
+
+                memset(want, 0x5a, sizeof(want));
+                memset(got, 0x5a, sizeof(got));
+                zt_store_row(want + offset, dtypes[d], 1, src, lengths[i]);
+                zt_stream_row(got + offset, dtypes[d], src, lengths[i]);
+                zt_store_fence();
+                assert_memory_equal(want, got, sizeof(got));
+            }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_narrowing_is_right_around_every_midpoint),
         cmocka_unit_test(test_narrowing_of_the_edges),
         cmocka_unit_test(test_16_bits_survive_the_round_trip),
+        cmocka_unit_test(test_rows_past_the_caches_have_the_bits_of_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

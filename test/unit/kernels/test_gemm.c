@@ -559,6 +559,14 @@ static void test_blocks_of_tiles(void **state)
 {
     (void)state;
     check_blocks(ZT_BF16, ZT_BF16);
+    check_large(make(ZT_BF16, 0, 390, 1101, COLS), make(ZT_BF16, 0, 1101, 70, ROWS),
+                make(ZT_F32, 0, 390, 70, ROWS),
+                true); /* b is packed for all, in parts of k */
+    check_large(make(ZT_BF16, 0, 390, 20, COLS), make(ZT_BF16, 0, 20, 4170, ROWS_PADDED),
+                make(ZT_F32, 0, 390, 4170, ROWS_PADDED), false); /* and of columns */
+    check_large(make(ZT_BF16, 0, 700, 9, ROWS), make(ZT_BF16, 0, 9, 3011, COLS),
+                make(ZT_BF16, 0, 700, 3011, ROWS_PADDED),
+                false); /* c larger than caches */
 }
 
 /* ---- in panels, of shapes that do not gain by it too ---- */
