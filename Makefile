@@ -222,11 +222,11 @@ $(TOOLS): $(BIN)/%: $(B)/worker/tools/%/main.o $(foreach l,$(call closure,tools)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LD_$(VARIANT)) $(LDFLAGS) $(STATIC) -o $@ $^ $(TOOL_LIBS)
 # what include/zlaunch/checkpoint.h declares, for programs of their own
-$(CHECKPOINT_SO): $(foreach l,$(call closure,tools),$(call archive,$(l)))
+$(CHECKPOINT_SO): scripts/libzcheckpoint.map $(foreach l,$(call closure,tools),$(call archive,$(l)))
 	$(call say,SO,$@)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libzcheckpoint.so -Wl,--exclude-libs,ALL \
-	  -Wl,-u,zt_checkpoint_open -o $@ -Wl,--start-group $^ -Wl,--end-group $(TOOL_LIBS)
+	$(Q)$(CC) $(ALL_LDFLAGS) -shared -Wl,-soname,libzcheckpoint.so -Wl,--version-script=$< \
+	  -Wl,-u,zt_checkpoint_open -o $@ -Wl,--start-group $(filter %.a,$^) -Wl,--end-group $(TOOL_LIBS)
 
 # tests of kernels, on every backend; others are about the inside of one, or about none
 SHIM_KERNEL_TESTS := adamw attention attention_decode attention_limits distance elementwise embedding gemm gemm_narrow loss norm quantize random rank_sum reduce rope softmax
@@ -653,13 +653,14 @@ install-files: # of what is built
 	$(BIN)/zworker --print_man config > $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5
 	$(BIN)/zlaunch --print_completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zlaunch
 	$(BIN)/zlaunch --print_completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_zlaunch
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/zlaunch.pc.in \
-	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/zlaunch.pc
+	$(Q)for f in zlaunch zcheckpoint; do \
+	  sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' scripts/$$f.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$f.pc || exit 1; done
 
 # What install-files puts there, and its folders where nothing else is in them.
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(PREFIX)/bin/,zlaunch zworker $(notdir $(TOOLS))) \
-	  $(DESTDIR)$(PREFIX)/lib/$(notdir $(CHECKPOINT_SO)) $(DESTDIR)$(PREFIX)/lib/pkgconfig/zlaunch.pc \
+	  $(DESTDIR)$(PREFIX)/lib/$(notdir $(CHECKPOINT_SO)) $(addprefix $(DESTDIR)$(PREFIX)/lib/pkgconfig/,zlaunch.pc zcheckpoint.pc) \
 	  $(DESTDIR)$(PREFIX)/share/man/man5/zlaunch-config.5 \
 	  $(foreach t,zlaunch zworker $(notdir $(TOOLS)),$(DESTDIR)$(PREFIX)/share/man/man1/$(t).1 \
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$(t) \

@@ -3,7 +3,7 @@
  *
  * Opens checkpoints of zlaunch, of DeepSpeed (ZeRO stages 1 to 3, and its universal form)
  * and folders or files of weights (safetensors, pytorch_model.bin). Link with
- * -lzcheckpoint.
+ * -lzcheckpoint (pkg-config --cflags --libs zcheckpoint).
  *
  *      zt_checkpoint *c;
  *      char why[512];

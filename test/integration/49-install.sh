@@ -38,11 +38,32 @@ if command -v cc pkg-config >/dev/null; then
     mkdir mine && mv bigram.so mine
     ZLAUNCH_PLUGIN_PATH=$tmp/mine launch --num_gpus 1 bigram.so --block_size 16 --train_file text.txt --max_steps 2
     check "  found by ZLAUNCH_PLUGIN_PATH" err_has "step 2/2"
-    mkdir dist && echo '#include <zlaunch/checkpoint.h>
-int main(void) { return 0; }' >dist/tool.c
+    mkdir dist && cat >dist/tool.c <<'END'
+#include <stdio.h>
+#include <zlaunch/checkpoint.h>
+int main(int argc, char **argv)
+{
+    zt_checkpoint *c;
+    char why[512];
+    float x[16];
+
+    if (argc != 2 || zt_checkpoint_open(argv[1], NULL, &c, why, sizeof(why)) != ZT_OK)
+        return puts(why), 1;
+    if (zt_checkpoint_read(c, zt_checkpoint_find(c, "transformer.ln_f.weight"), 0, 16, x, why, sizeof(why)) != ZT_OK)
+        return puts(why), 2;
+    for (int i = 0; i < zt_checkpoint_count(c); i++)
+        printf("%s %lld\n", zt_checkpoint_at(c, i)->name, (long long)zt_checkpoint_at(c, i)->numel);
+    zt_checkpoint_close(c);
+    return zt_dtype_bytes(ZT_F32) != 4;
+}
+END
     # shellcheck disable=SC2046
-    cc $(pkg-config --cflags zlaunch) -o dist/tool dist/tool.c
-    check "and a program with the header of checkpoints" test $? -eq 0
+    cc -o dist/tool dist/tool.c $(pkg-config --cflags --libs zcheckpoint)
+    check "and a program that reads checkpoints" test $? -eq 0
+    launch --num_gpus 1 gpt2.so "${tiny[@]}" --output_dir saved
+    LD_LIBRARY_PATH=$p/lib dist/tool saved >"$tmp/out"
+    check "  it runs" test $? -eq 0
+    check "  and names each tensor" out_has "transformer.wte.weight 4112"
 fi
 
 cd "$src" || exit 1
