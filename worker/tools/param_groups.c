@@ -12,8 +12,7 @@ static const struct zt_pickled *deepspeed_groups(const struct zt_ds *ds)
     const struct zt_pickled *groups = zt_pickled_get(ds->optimizer, "param_groups");
 
     for (size_t i = 0; !groups && i < sizeof(within) / sizeof(*within); i++)
-        groups =
-            zt_pickled_get(zt_pickled_get(ds->optimizer, within[i]), "param_groups");
+        groups = zt_pickled_get(zt_pickled_get(ds->optimizer, within[i]), "param_groups");
     return groups;
 }
 
