@@ -195,7 +195,11 @@ static void read_tokens(zt_model *m, struct bart *net)
     net->pad = zt_model_config_int(m, "pad_token_id", kinds[net->kind].pad);
     net->bos = zt_model_config_int(m, "bos_token_id", kinds[net->kind].bos);
     net->eos = zt_model_config_int(m, "eos_token_id", kinds[net->kind].eos);
-    net->start = zt_model_config_int(m, "decoder_start_token_id", kinds[net->kind].start);
+    net->start =
+        zt_model_config_int(m, "decoder_start_token_id",
+                            zt_model_has_config(m) ? kinds[net->kind].start
+                            : kinds[net->kind].start == kinds[net->kind].eos ? net->eos
+                                                                             : net->bos);
 }
 
 static zt_err read_sizes(zt_model *m, struct bart *net)

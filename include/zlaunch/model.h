@@ -118,7 +118,9 @@ ZT_API int64_t zt_model_num_labels(const zt_model *m);
  * here; `key` may name a nested member with dots ("rope.base"), or one of a list
  * ("layer_types.0"). Returns `def` when there is no such file or key, or it is null, and
  * when it is of another type or not within the range of the option of that name: then the
- * build has failed. zt_model_has_config() tells whether there is a config.json at all.
+ * build has failed. zt_model_has_config() tells whether there is a config.json at all. Where
+ * there is none, `pad_token_id`, `bos_token_id` and `eos_token_id` of a model of pairs are
+ * those of the tokenizer, its `eos_token` where it has no other.
  */
 ZT_API bool zt_model_has_config(const zt_model *m);
 /* Whether it has such a member, null or not: where a key that is left out means something

@@ -221,4 +221,30 @@ check "  and a target that is" refused 2 "--max_length 2000 is longer than the 1
     as_is bart --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_length 2000 --max_steps 1
 check "a text has at most as many tokens as there are positions" refused 2 \
     "--generate_tokens 2000 is longer than the 1024 tokens that bart writes" as_is bart --prompt abc --generate_tokens 2000
+
+# ---- tokens of a new model are those of its tokenizer
+# made MODEL OUT ARGS...: a training from scratch into a folder
+made() {
+    # shellcheck disable=SC2086
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/$1.so" ${!1} --do_train --train_file "$tmp/pairs.jsonl" "${usual[@]}" --max_steps 1 \
+        --output_dir "$2" "${@:3}" >"$tmp/out" 2>"$tmp/err" || { sed 's/^/# /' "$tmp/err"; false; }
+}
+has_ids() { # has_ids FOLDER KEY=ID...
+    for pair in "${@:2}"; do
+        grep -q "\"${pair%=*}_token_id\": *${pair#*=},*\$" "$1/config.json" || { grep token_id "$1/config.json" | sed 's/^/# /'; return 1; }
+    done
+}
+for m in t5 bart; do
+    check "$m with a tokenizer made for it" made $m "$tmp/new-$m" --train_tokenizer 300
+    check "  ends as its texts do" has_ids "$tmp/new-$m" pad=0 eos=0 decoder_start=0
+    check "  which its tokenizer puts behind a source" grep -q '"single": \[{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "<|endoftext|>"' \
+        "$tmp/new-$m/tokenizer.json"
+    mkdir "$tmp/given-$m" && cp "$tmp/new-$m/tokenizer.json" "$tmp/given-$m/"
+    printf '{"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|endoftext|>", "bos_token": "+", "pad_token": "*"}\n' \
+        >"$tmp/given-$m/tokenizer_config.json"
+    check "  and with one that is given" made $m "$tmp/like-$m" --tokenizer_name "$tmp/given-$m"
+done
+check "T5 begins with what pads" has_ids "$tmp/like-t5" pad=10 eos=0 decoder_start=10
+check "BART with what ends" has_ids "$tmp/like-bart" pad=10 bos=11 eos=0 decoder_start=0
+
 finish

@@ -131,6 +131,40 @@ check "  which are not said to be new" sh -c "! grep -q 'begin as new' '$tmp/e1'
 check "so does the merged model" evaluate "$tmp/e2" --model_name_or_path "$tmp/merged"
 check "  to the same loss" awk -v a="$(loss "$tmp/e1")" -v b="$(loss "$tmp/e2")" \
     'BEGIN { d = a - b; exit !(a != "" && d < 1e-5 && d > -1e-5) }'
+# peft saves a copy of the weight of a head beside the adapter of it
+check "a head has an adapter" lora llama3 1 "$tmp/head.log" --lora_target_modules q_proj,lm_head --output_dir "$tmp/head"
+check "  which evaluates" evaluate "$tmp/e4" --model_name_or_path test/golden/llama3/model --adapter_name_or_path "$tmp/head"
+with_copy() { # with_copy FILE FLIP: adapters with the weight that FILE has of the head; FLIP 1: but for a bit
+    rm -rf "$tmp/copy" && cp -r "$tmp/head" "$tmp/copy" && python3 - "$1" "$tmp/copy/adapter_model.safetensors" "$2" <<'EOF'
+import json, struct, sys
+
+def read(path):
+    raw = open(path, "rb").read()
+    n, = struct.unpack("<Q", raw[:8])
+    return json.loads(raw[8:8 + n]), raw[8 + n:]
+
+base, weights = read(sys.argv[1])
+head, data = read(sys.argv[2])
+entry = base["lm_head.weight"]
+first, last = entry["data_offsets"]
+copy = bytearray(weights[first:last])
+copy[-2] ^= int(sys.argv[3])
+entry["data_offsets"] = [len(data), len(data) + len(copy)]
+head["base_model.model.lm_head.base_layer.weight"] = entry
+text = json.dumps(head).encode()
+text += b" " * (-len(text) % 8)
+open(sys.argv[2], "wb").write(struct.pack("<Q", len(text)) + text + data + copy)
+EOF
+}
+if command -v python3 >/dev/null; then
+    with_copy test/golden/llama3/model/model.safetensors 0
+    check "  beside a copy of the head too" evaluate "$tmp/e5" --model_name_or_path test/golden/llama3/model --adapter_name_or_path "$tmp/copy"
+    check "  to the same loss" test "$(loss "$tmp/e4")" -a "$(loss "$tmp/e4")" = "$(loss "$tmp/e5")"
+    with_copy test/golden/llama3/model/model.safetensors 1
+    evaluate "$tmp/e6" --model_name_or_path test/golden/llama3/model --adapter_name_or_path "$tmp/copy" >"$tmp/said"
+    cat "$tmp/e6" "$tmp/e6.err" >>"$tmp/said"
+    check "  but not of another one" grep -q "lm_head.base_layer.weight is a copy of a weight of the model .* save_embedding_layers=False" "$tmp/said"
+fi
 check "the model itself has another" test "$(evaluate "$tmp/e3" --model_name_or_path test/golden/llama3/model &&
     loss "$tmp/e3")" != "$(loss "$tmp/e1")"
 check "and is not what was merged" test "$("$peers/compare" "$tmp/merged/model.safetensors" \

@@ -262,6 +262,11 @@ run "  and back" 0 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back
 for kind in value exp_avg exp_avg_sq; do
     run "  with the same $kind" 0 "$zckpt" diff "$a" "$tmp/back/checkpoint-2" --kind "$kind"
 done
+group() { # with what the next step of a checkpoint is taken: a line for each number
+    grep -o '"param_groups":\[{[^}]*' "$1/global_step2/manifest.json" | grep -oE '"(lr|eps)":[^,]*|"betas":[^]]*' | sort
+}
+check "  which says the rate of the next step" test "$(group "$a" | grep -c -e '"lr":[0-9.e-]*[1-9]' -e betas -e eps)" -eq 3
+check "  and has it in both" test "$(group "$a")" = "$(group "$tmp/back/checkpoint-2")"
 run "what is there is not replaced unasked" 73 "$zckpt" convert "$a" "$tmp/uni" --to universal
 run "  but by --overwrite" 0 "$zckpt" convert "$a" "$tmp/uni" --to universal --overwrite
 run "  neither of zlaunch's" 73 "$zckpt" convert "$tmp/uni/global_step2_universal" "$tmp/back"

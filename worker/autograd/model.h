@@ -100,6 +100,8 @@ struct zt_model_config {
     int64_t num_labels;
     bool has_tokenizer; /* the data's ids are of one that is known */
     int64_t text_end;   /* its token that ends a text; -1: it has none */
+    int64_t text_begin; /* ... that begins one */
+    int64_t text_pad;   /* ... that pads rows */
     int64_t learnt_end; /* that of texts which are trained on; -1: none are */
     zt_dtype compute_dtype;
 };

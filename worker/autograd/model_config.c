@@ -137,6 +137,23 @@ int64_t zt_model_config_length(const zt_model *m, const char *key)
     return json_is_array(v) ? (int64_t)json_array_size(v) : -1;
 }
 
+/* A new model of pairs has no config.json to say them: they are those of the tokenizer, or what
+ * ends its texts where it has no such token, for whatever the plugin guesses is a word there. */
+static int64_t new_token(const struct zt_model_config *c, const char *key, int64_t def)
+{
+    int64_t id = -1;
+
+    if (!c->has_tokenizer || c->task != ZT_TASK_SEQ2SEQ || c->text_end < 0)
+        return def;
+    if (strcmp(key, "pad_token_id") == 0)
+        id = c->text_pad;
+    else if (strcmp(key, "bos_token_id") == 0)
+        id = c->text_begin;
+    else if (strcmp(key, "eos_token_id") != 0)
+        return def;
+    return id >= 0 ? id : c->text_end;
+}
+
 int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def)
 {
     const json_t *v = zt_model_config_find(m, key);
@@ -144,7 +161,7 @@ int64_t zt_model_config_int(const zt_model *m, const char *key, int64_t def)
     double d;
 
     if (!v)
-        return def;
+        return zt_model_has_config(m) ? def : new_token(&m->priv->cfg, key, def);
     if (json_is_boolean(v))
         return json_is_true(v);
     d = json_is_number(v) ? json_number_value(v) : 0.5;

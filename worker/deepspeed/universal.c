@@ -2,6 +2,7 @@
  * universal.c -- DeepSpeed's universal form: a folder for each parameter.
  *
  *      DIR/TAG/zero/NAME/fp32.pt, exp_avg.pt, exp_avg_sq.pt, step.pt
+ *      DIR/TAG/zero/optimizer_state.pt                 what is not of one parameter
  *
  * Each file is a tensor, or a dictionary with the tensor under "param". Which parameters
  * there are, and in which groups, is in the model file.
@@ -136,6 +137,20 @@ static zt_err open_models(struct zt_ds *ds, const struct zt_pickled ***out, int 
     return ZT_OK;
 }
 
+/* Into ds->optimizer, if it is there. */
+static zt_err open_optimizer(struct zt_ds *ds, struct zt_fault *fault)
+{
+    static const char name[] = "zero/optimizer_state.pt";
+    char *path = NULL;
+    bool there;
+
+    if (asprintf(&path, "%s/%s", ds->dir, name) < 0)
+        return zt_ds_no_memory(ds, fault);
+    there = access(path, F_OK) == 0;
+    free(path);
+    return there ? zt_ds_file(ds, name, &ds->optimizer, fault) : ZT_OK;
+}
+
 zt_err zt_ds_read_universal(struct zt_ds *ds, struct zt_fault *fault)
 {
     const struct zt_pickled **models = NULL, *shapes;
@@ -145,11 +160,12 @@ zt_err zt_ds_read_universal(struct zt_ds *ds, struct zt_fault *fault)
     if (rc || !models)
         return rc;
     ds->model = models[0];
+    rc = open_optimizer(ds, fault);
     shapes = zt_pickled_get(ds->model, "param_shapes");
-    if (zt_pickled_count(shapes) == 0)
+    if (!rc && zt_pickled_count(shapes) == 0)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: its model states have no param_shapes",
                           ds->dir);
-    else if (shapes->kind == ZT_PICKLED_DICT)
+    else if (!rc && shapes->kind == ZT_PICKLED_DICT)
         rc = add_params(ds, shapes, 0, fault);
     else
         for (int64_t g = 0; !rc && g < zt_pickled_count(shapes); g++)

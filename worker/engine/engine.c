@@ -86,6 +86,8 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         .labels = e->labels.names,
         .has_tokenizer = e->tokenizer != NULL,
         .text_end = e->tokenizer ? zt_tokenizer_end(e->tokenizer) : -1,
+        .text_begin = e->tokenizer ? zt_tokenizer_special(e->tokenizer, "bos_token") : -1,
+        .text_pad = e->tokenizer ? zt_tokenizer_special(e->tokenizer, "pad_token") : -1,
         .learnt_end = zt_engine_learnt_end(e),
         .num_labels = e->labels.num,
     };

@@ -30,7 +30,8 @@
 struct making {
     const struct zt_engine *engine;
     const struct zt_run *run;
-    char stamp[64]; /* of the text and the number of tokens */
+    char stamp[64]; /* of the text, the number of tokens and the next */
+    bool ends; /* the end of text is behind each: of sources, which have it in training */
     struct zt_buf json;
     struct zt_fault *fault;
 };
@@ -182,7 +183,7 @@ static zt_err make(struct making *m)
     if (!rc)
         rc = read_texts(m, count_text, b);
     if (!rc)
-        rc = zt_byte_bpe_make(b, size, &m->json, &num, m->fault);
+        rc = zt_byte_bpe_make(b, size, m->ends, &m->json, &num, m->fault);
     if (!rc && num < size)
         zt_warn(
             "data",
@@ -284,8 +285,9 @@ zt_err zt_engine_make_tokenizer(struct zt_engine *e, struct zt_fault *fault)
 
     if (rc)
         return rc;
-    snprintf(m.stamp, sizeof(m.stamp), "%016" PRIx64 " %" PRId64, hash,
-             e->run->train_tokenizer);
+    m.ends = e->task == ZT_TASK_SEQ2SEQ;
+    snprintf(m.stamp, sizeof(m.stamp), "%016" PRIx64 " %" PRId64 "%s", hash,
+             e->run->train_tokenizer, m.ends ? " ended" : "");
     zt_buf_init(&m.json, SIZE_MAX / 4);
     if (e->run->dry_run || e->run->check_config) { /* nothing is left behind */
         rc = make(&m);

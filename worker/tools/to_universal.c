@@ -8,7 +8,8 @@
  *      TO/TAG/mp_rank_00_model_states.pt               counters; the second name is read
  *      TO/TAG/zero_pp_rank_0_mp_rank_00_model_states.pt       with stage 3
  *
- * Learning rates and the like come from the other run's own config, not from here.
+ * Groups of parameters have the learning rate of the next step, which DeepSpeed's schedules set
+ * behind a step: the first one after loading is taken with what is here.
  */
 #include <errno.h>
 #include <limits.h>
@@ -24,6 +25,7 @@
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
+#include "worker/tools/param_groups.h"
 #include "worker/torch_file/torch_write.h"
 
 /* DeepSpeed takes as many parameter groups from the list as its optimizer has. */
@@ -35,6 +37,7 @@ struct universal {
     char dir[PATH_MAX]; /* TO/.TAG.tmp, while it is written */
     const char *tag;
     int64_t step, taken, skipped, samples;
+    json_t *groups; /* param_groups.h */
 };
 
 static const struct {
@@ -133,13 +136,14 @@ static zt_err write_param(struct universal *u, int i, struct zt_fault *fault)
 
 /* ---- what is not of one parameter ---- */
 
-static void put_groups(struct zt_torch_values *v, int64_t taken)
+static void put_groups(struct zt_torch_values *v, const struct universal *u)
 {
     zt_torch_put_text(v, "param_groups");
     zt_torch_put_mark(v, ZT_TORCH_LIST);
-    for (int g = 0; g < GROUPS; g++) {
+    for (size_t g = 0; g < GROUPS; g++) {
         zt_torch_put_mark(v, ZT_TORCH_DICT);
-        put_count(v, "step", taken);
+        put_count(v, "step", u->taken);
+        zt_param_groups_put(u->groups, g, v);
         zt_torch_put_end(v, ZT_TORCH_DICT);
     }
     zt_torch_put_end(v, ZT_TORCH_LIST);
@@ -157,11 +161,11 @@ static zt_err write_optimizer(const struct universal *u, struct zt_fault *fault)
     zt_torch_put_mark(&v, ZT_TORCH_DICT);
     zt_torch_put_text(&v, "ds_version");
     zt_torch_put_text(&v, VERSION);
-    put_groups(&v, u->taken);
+    put_groups(&v, u);
     /* stage 3 looks here */
     zt_torch_put_text(&v, "optimizer_state_dict");
     zt_torch_put_mark(&v, ZT_TORCH_DICT);
-    put_groups(&v, u->taken);
+    put_groups(&v, u);
     zt_torch_put_text(&v, "state");
     zt_torch_put_mark(&v, ZT_TORCH_DICT);
     zt_torch_put_int(&v, 0);
@@ -281,7 +285,8 @@ static zt_err describe(struct universal *u, struct zt_fault *fault)
     u->taken = s->ours                             ? manifest_count(s, "steps_taken")
                : s->deepspeed->optimizer_step >= 0 ? s->deepspeed->optimizer_step
                                                    : u->step - u->skipped;
-    return ZT_OK;
+    u->groups = zt_param_groups_of(s);
+    return u->groups ? ZT_OK : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
 }
 
 /* It has its name when all of it is there. */
@@ -309,21 +314,27 @@ static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fa
     return rc;
 }
 
-zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
-                               bool overwrite, struct zt_fault *fault)
+/* Of a checkpoint that was written before they were in it. */
+static void tell_of_no_rate(const struct universal *u)
 {
-    struct universal u = {.s = s};
-    char tag[64], final[PATH_MAX];
-    zt_err rc = describe(&u, fault);
+    if (!json_object_get(json_array_get(u->groups, 0), "lr"))
+        fprintf(
+            stderr,
+            "%s: does not say the learning rate of its next step; DeepSpeed takes that "
+            "with the first rate of its own schedule\n",
+            u->s->path);
+}
 
-    if (rc)
-        return rc;
-    snprintf(tag, sizeof(tag), "global_step%lld_universal", (long long)u.step);
-    u.tag = tag;
-    snprintf(final, sizeof(final), "%s/%s", to, tag);
-    if (snprintf(u.dir, sizeof(u.dir), "%s/.%s.tmp", to, tag) >= (int)sizeof(u.dir))
+static zt_err convert(struct universal *u, const char *to, bool overwrite,
+                      struct zt_fault *fault)
+{
+    char final[PATH_MAX];
+    zt_err rc;
+
+    snprintf(final, sizeof(final), "%s/%s", to, u->tag);
+    if (snprintf(u->dir, sizeof(u->dir), "%s/.%s.tmp", to, u->tag) >= (int)sizeof(u->dir))
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", to);
-    rc = zt_source_check_kept(s, final, fault);
+    rc = zt_source_check_kept(u->s, final, fault);
     if (rc)
         return rc;
     if (!overwrite && access(final, F_OK) == 0)
@@ -332,16 +343,34 @@ zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
     rc = zt_folder_lock_check(to, fault);
     if (rc)
         return rc;
-    rc = write_all(&u, to, fault);
+    rc = write_all(u, to, fault);
     if (!rc)
-        rc = zt_ckpt_replace_folder(to, u.dir, final, fault);
+        rc = zt_ckpt_replace_folder(to, u->dir, final, fault);
     if (rc) {
-        (void)!zt_ckpt_remove_tree(u.dir, NULL);
+        (void)!zt_ckpt_remove_tree(u->dir, NULL);
         return rc;
     }
-    rc = zt_hf_write_text(to, "latest_universal", u.tag, fault);
-    if (!rc)
-        printf("%s: DeepSpeed's universal checkpoint of step %lld\n", final,
-               (long long)u.step);
+    rc = zt_hf_write_text(to, "latest_universal", u->tag, fault);
+    if (rc)
+        return rc;
+    printf("%s: DeepSpeed's universal checkpoint of step %lld\n", final,
+           (long long)u->step);
+    tell_of_no_rate(u);
+    return ZT_OK;
+}
+
+zt_err zt_convert_to_universal(struct zt_checkpoint_source *s, const char *to,
+                               bool overwrite, struct zt_fault *fault)
+{
+    struct universal u = {.s = s};
+    char tag[64];
+    zt_err rc = describe(&u, fault);
+
+    if (!rc) {
+        snprintf(tag, sizeof(tag), "global_step%lld_universal", (long long)u.step);
+        u.tag = tag;
+        rc = convert(&u, to, overwrite, fault);
+    }
+    json_decref(u.groups);
     return rc;
 }

@@ -21,6 +21,7 @@
 #include "worker/checkpoint/shard.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
+#include "worker/tools/param_groups.h"
 
 struct import {
     struct zt_checkpoint_source *s;
@@ -210,6 +211,7 @@ static json_t *training_json(const struct import *m)
     int64_t iter = 0, last = -1, hysteresis = 1;
     double scale = 0;
 
+    json_object_set_new(t, "param_groups", zt_param_groups_of(m->s));
     if (m->kinds[0].dtype != ZT_F16 ||
         !zt_pickled_real(scaler_member(m->s, "cur_scale"), &scale))
         return t;

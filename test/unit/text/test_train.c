@@ -19,7 +19,7 @@ static struct zt_tokenizer *learned(const char *text, int32_t size, int32_t *num
     zt_buf_init(&json, 1 << 24);
     if (zt_byte_bpe_open(&b, &fault) ||
         zt_byte_bpe_add(b, "text", text, strlen(text), &fault) ||
-        zt_byte_bpe_make(b, size, &json, num, &fault) ||
+        zt_byte_bpe_make(b, size, false, &json, num, &fault) ||
         zt_tokenizer_parse("made", (const char *)zt_buf_head(&json), zt_buf_used(&json),
                            &t, &fault))
         fail_msg("%s", fault.text);

@@ -7,12 +7,16 @@
 
 #include "worker/autograd/adapter.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/reader.h"
 #include "worker/checkpoint/safetensors.h"
 #include "worker/engine/adapters/adapters.h"
 #include "worker/engine/engine.h"
 
 #define FILE_NAME  "adapter_model.safetensors"
 #define NAME_BYTES 600
+#define PREFIX     "base_model.model." /* the class around the model, in peft's files */
+#define COPY       ".base_layer.weight"
+#define COMPARED   65536 /* elements at a time */
 
 static zt_err no_memory(struct zt_fault *fault)
 {
@@ -50,10 +54,10 @@ static zt_err collect(struct zt_engine *e, const struct zt_param *p, float **out
                 : no_memory(fault);
 }
 
-/* A parameter in peft's files, which begin with the class around the model. */
+/* A parameter in peft's files. */
 static void tensor_name(const struct zt_param *p, char name[NAME_BYTES])
 {
-    snprintf(name, NAME_BYTES, "base_model.model.%s", p->name);
+    snprintf(name, NAME_BYTES, PREFIX "%s", p->name);
 }
 
 /* ---- in ---- */
@@ -114,17 +118,102 @@ static bool is_trained(const struct zt_model *m, const char *tensor)
     return false;
 }
 
-/* A whole tensor is of peft's modules_to_save; a tied output head is no parameter here. */
-static zt_err refuse_tensor(const char *tensor, const char *path, struct zt_fault *fault)
-{
-    bool whole = !strstr(tensor, ".lora_");
+/* ---- weights of the model beneath, which peft saves beside adapters of heads ---- */
 
+static bool is_copy(const char *tensor)
+{
+    size_t n = strlen(tensor), end = strlen(COPY);
+
+    return n > end && strcmp(tensor + n - end, COPY) == 0;
+}
+
+/* The one that the copy is of, in the model's folder; NULL: it has none. */
+static const struct zt_safetensors_tensor *find_copied(const struct zt_hf_folder *hf,
+                                                       const char *tensor)
+{
+    size_t n = strlen(tensor) - strlen(COPY), skip = strlen(PREFIX);
+    char name[NAME_BYTES];
+
+    if (strncmp(tensor, PREFIX, skip) != 0 || n >= sizeof(name))
+        return NULL;
+    snprintf(name, sizeof(name), "%.*s.weight", (int)(n - skip), tensor + skip);
+    return zt_hf_folder_find_alike(hf, name);
+}
+
+static bool have_one_shape(const struct zt_safetensors_tensor *a,
+                           const struct zt_safetensors_tensor *b)
+{
+    bool same = a->ndim == b->ndim && a->loadable && b->loadable;
+
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->shape[i] == b->shape[i];
+    return same;
+}
+
+/* Number by number, whatever types they are stored in. */
+static zt_err compare(const struct zt_safetensors_tensor *a,
+                      const struct zt_safetensors_tensor *b, bool *same,
+                      struct zt_fault *fault)
+{
+    float(*values)[COMPARED] = malloc(2 * sizeof(*values));
+    zt_err rc = values ? ZT_OK : no_memory(fault);
+
+    *same = have_one_shape(a, b);
+    for (int64_t at = 0; !rc && *same && at < a->elems; at += COMPARED) {
+        int64_t n = a->elems - at < COMPARED ? a->elems - at : COMPARED;
+
+        rc = zt_safetensors_read_f32(a, at, n, values[0], fault);
+        if (!rc)
+            rc = zt_safetensors_read_f32(b, at, n, values[1], fault);
+        *same = !rc && memcmp(values[0], values[1], (size_t)n * sizeof(float)) == 0;
+    }
+    free(values);
+    return rc;
+}
+
+/* A copy of what the model has is passed over: its adapter is beside it, and it says nothing new. */
+static zt_err check_copy(const struct zt_engine *e, const struct zt_safetensors_tensor *t,
+                         const char *path, struct zt_fault *fault)
+{
+    const char *from = e->run->model_name_or_path;
+    const struct zt_safetensors_tensor *base;
+    struct zt_hf_folder *hf = NULL;
+    bool same = false;
+    zt_err rc = ZT_OK;
+
+    if (from && !zt_ckpt_gives_weights(from)) {
+        rc = zt_hf_folder_open(from, &hf, fault);
+        base = rc ? NULL : find_copied(hf, t->name);
+        if (base)
+            rc = compare(t, base, &same, fault);
+        zt_hf_folder_close(hf);
+    }
+    if (rc || same)
+        return rc;
+    return zt_fault_set(
+        fault, ZT_E_CONFIG,
+        "%s: %s is a copy of a weight of the model that the adapters were trained on, "
+        "and "
+        "is not that of --model_name_or_path %s: give that model, or save the adapters "
+        "without it, by save_pretrained(..., save_embedding_layers=False) of peft",
+        path, t->name, from ? from : "(none)");
+}
+
+/* Another whole tensor is of peft's modules_to_save; a tied output head is no parameter here. */
+static zt_err check_unknown(const struct zt_engine *e,
+                            const struct zt_safetensors_tensor *t, const char *path,
+                            struct zt_fault *fault)
+{
+    bool whole = !strstr(t->name, ".lora_");
+
+    if (is_copy(t->name))
+        return check_copy(e, t, path, fault);
     return zt_fault_set(fault, whole ? ZT_E_CONFIG : ZT_E_FORMAT,
                         whole ? "%s: %s was trained whole (modules_to_save), and is no "
                                 "head of this model: it cannot be used here"
                               : "%s: %s is no adapter of this model by "
                                 "adapter_config.json",
-                        path, tensor);
+                        path, t->name);
 }
 
 static zt_err load_all(struct zt_engine *e, const struct zt_safetensors_file *f,
@@ -135,7 +224,7 @@ static zt_err load_all(struct zt_engine *e, const struct zt_safetensors_file *f,
 
     for (int i = 0; !rc && i < zt_safetensors_count(f); i++)
         if (!is_trained(m, zt_safetensors_at(f, i)->name))
-            rc = refuse_tensor(zt_safetensors_at(f, i)->name, path, fault);
+            rc = check_unknown(e, zt_safetensors_at(f, i), path, fault);
     for (int i = 0; !rc && i < m->num_params; i++)
         if (!m->params[i]->is_base)
             rc = load_one(e, f, path, m->params[i], fault);

@@ -10,6 +10,7 @@
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/engine/agree.h"
 #include "worker/engine/checkpoint/private.h"
+#include "worker/optim/sched/sched.h"
 
 static json_t *hash_json(uint64_t hash)
 {
@@ -37,6 +38,26 @@ static json_t *data_json(const struct zt_engine *e, int64_t step)
                      "fingerprint", hash_json(at.fingerprint));
 }
 
+/* What the next step is taken with, as torch's optimizers keep it; other programs begin with
+ * that. Which parameters have weight decay is for each program to say, and not here. */
+static json_t *param_groups_json(const struct zt_engine *e)
+{
+    const struct zt_optim_config *o = &e->run->optim;
+    json_t *group = json_object();
+
+    for (const struct zt_hyperparam *p = o->optimizer->params; p->name; p++)
+        if (p->type == ZT_HYPER_PAIR)
+            json_object_set_new(group, p->name,
+                                json_pack("[o, o]", zt_json_real(o->value[p->slot]),
+                                          zt_json_real(o->value[p->slot + 1])));
+        else if (p->type == ZT_HYPER_FLOAT && strcmp(p->name, "weight_decay") != 0)
+            json_object_set_new(group, p->name, zt_json_real(o->value[p->slot]));
+    json_object_set_new(group, "lr",
+                        zt_json_real(zt_sched_lr(&e->run->sched, o->value[ZT_OPTIM_LR],
+                                                 e->steps_taken + 1)));
+    return json_pack("[o]", group);
+}
+
 json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
 {
     json_t *t =
@@ -48,6 +69,7 @@ json_t *zt_ckpt_training_json(const struct zt_engine *e, int64_t step)
 
     if (e->run->compute_dtype == ZT_F16)
         json_object_set_new(t, "scaler", scaler_json(&e->scaler));
+    json_object_set_new(t, "param_groups", param_groups_json(e));
     json_object_set_new(t, "id", json_string(e->training_id));
     if (e->frozen_weights[0])
         json_object_set_new(t, "frozen_weights", json_string(e->frozen_weights));

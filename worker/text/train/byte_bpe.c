@@ -196,18 +196,33 @@ static void put_merges(struct writing *w, const struct zt_bpe_learned *l)
     }
 }
 
-static zt_err put_json(const struct zt_bpe_learned *l, int32_t num, struct zt_buf *out)
+/* As T5's: what ends a text stands behind each. */
+#define END_PIECE "{\"SpecialToken\": {\"id\": \"" ZT_BYTE_BPE_END "\", \"type_id\": 0}}"
+#define PIECE_A   "{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}"
+#define PIECE_B   "{\"Sequence\": {\"id\": \"B\", \"type_id\": 0}}"
+#define PIECES_1  PIECE_A ", " END_PIECE
+#define PIECES_2  PIECES_1 ", " PIECE_B ", " END_PIECE
+
+static const char ending[] =
+    "{\n    \"type\": \"TemplateProcessing\",\n    \"single\": [" PIECES_1 "],\n"
+    "    \"pair\": [" PIECES_2 "],\n    \"special_tokens\": {\"" ZT_BYTE_BPE_END
+    "\": {\"id\": \"" ZT_BYTE_BPE_END "\", \"ids\": [0], \"tokens\": [\"" ZT_BYTE_BPE_END
+    "\"]}}\n  }";
+
+static zt_err put_json(const struct zt_bpe_learned *l, int32_t num, bool ends,
+                       struct zt_buf *out)
 {
     struct writing w = {.out = out};
 
+    put(&w, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
+            "  \"added_tokens\": [\n    {\"id\": 0, \"content\": \"" ZT_BYTE_BPE_END
+            "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+            "\"normalized\": false, \"special\": true}\n  ],\n  \"normalizer\": null,\n"
+            "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+            "\"trim_offsets\": true, \"use_regex\": true},\n  \"post_processor\": ");
+    put(&w, ends ? ending : "null");
     put(&w,
-        "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
-        "  \"added_tokens\": [\n    {\"id\": 0, \"content\": \"" ZT_BYTE_BPE_END
-        "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-        "\"normalized\": false, \"special\": true}\n  ],\n  \"normalizer\": null,\n"
-        "  \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
-        "\"trim_offsets\": true, \"use_regex\": true},\n  \"post_processor\": null,\n"
-        "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
+        ",\n  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
         "\"trim_offsets\": true, \"use_regex\": true},\n  \"model\": {\n"
         "    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
         "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
@@ -232,7 +247,7 @@ static void order_bytes(uint8_t *order)
             order[num++] = (uint8_t)zt_char_byte(c);
 }
 
-zt_err zt_byte_bpe_make(const struct zt_byte_bpe *b, int32_t vocab_size,
+zt_err zt_byte_bpe_make(const struct zt_byte_bpe *b, int32_t vocab_size, bool ends,
                         struct zt_buf *json, int32_t *num, struct zt_fault *fault)
 {
     uint8_t order[256];
@@ -244,7 +259,7 @@ zt_err zt_byte_bpe_make(const struct zt_byte_bpe *b, int32_t vocab_size,
     rc = zt_bpe_learn(&b->words, &alphabet, vocab_size, &l);
     *num = (int32_t)(zt_buf_used(&l.ends) / sizeof(size_t));
     if (!rc)
-        rc = put_json(&l, *num, json);
+        rc = put_json(&l, *num, ends, json);
     zt_bpe_learned_release(&l);
     return rc ? zt_fault_set(fault, rc, "tokenizer: no memory to make it in") : ZT_OK;
 }

@@ -29,9 +29,10 @@ void zt_byte_bpe_close(struct zt_byte_bpe *b); /* NULL is fine */
  * words than memory is meant for. */
 zt_err zt_byte_bpe_add(struct zt_byte_bpe *b, const char *name, const char *text,
                        size_t n, struct zt_fault *fault) ZT_MUST_CHECK;
-/* Learn from what was counted, and append the tokenizer.json. *num: how many tokens, which
+/* Learn from what was counted, and append the tokenizer.json. ends: its post-processor puts the
+ * end of text behind a text, for a model that reads texts which end. *num: how many tokens, which
  * are fewer than vocab_size where the text has no more. */
-zt_err zt_byte_bpe_make(const struct zt_byte_bpe *b, int32_t vocab_size,
+zt_err zt_byte_bpe_make(const struct zt_byte_bpe *b, int32_t vocab_size, bool ends,
                         struct zt_buf *json, int32_t *num,
                         struct zt_fault *fault) ZT_MUST_CHECK;
 

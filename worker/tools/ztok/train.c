@@ -112,7 +112,7 @@ zt_err zt_ztok_train(const zt_args *args, const char *const *words, int num_word
     for (int i = 0; !rc && i < num_words; i++)
         rc = count_words(b, words[i], zt_args_string(args, "text_column"), fault);
     if (!rc)
-        rc = zt_byte_bpe_make(b, size, &json, &num, fault);
+        rc = zt_byte_bpe_make(b, size, false, &json, &num, fault);
     if (!rc)
         rc = save_tokenizer(dir, &json, fault);
     if (!rc)
