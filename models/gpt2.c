@@ -182,7 +182,9 @@ static void export_config(zt_model *m, const struct gpt2 *net)
     EXPORT_SETTINGS(m, {"vocab_size", net->vocab}, {"n_positions", net->positions},
                     {"n_embd", net->width}, {"n_inner", net->inner},
                     {"n_layer", net->num_layers}, {"n_head", net->heads},
-                    {"bos_token_id", net->vocab - 1}, {"eos_token_id", net->vocab - 1});
+                    {"bos_token_id", net->vocab - 1});
+    /* of another vocabulary the data say it, or nobody does */
+    zt_model_export(m, "eos_token_id", "%s", net->vocab == 50257 ? "50256" : "null");
     zt_model_export_imported(m, "bos_token_id");
     zt_model_export_imported(m, "eos_token_id");
     export_float(m, "resid_pdrop", net->drop);

@@ -440,7 +440,8 @@ static zt_err read_config(zt_model *m, struct config *c)
     c->inner = pick(m, "intermediate_size", size->inner);
     c->num_layers = pick(m, "num_hidden_layers", size->layers);
     c->heads = heads = pick(m, "num_attention_heads", size->heads);
-    c->kv_heads = pick(m, "num_key_value_heads", size->kv_heads ? size->kv_heads : heads);
+    c->kv_heads = pick(m, "num_key_value_heads",
+                       size->kv_heads && heads == size->heads ? size->kv_heads : heads);
     c->head_dim = pick(m, "head_dim",
                        size->head_dim ? size->head_dim
                        : heads > 0    ? c->width / heads

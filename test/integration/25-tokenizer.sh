@@ -240,5 +240,23 @@ check "  and in config.json" grep -qE "\"eos_token_id\": $end,?$" "$tmp/tuned.1/
 check "  also of what was saved" tuned "$tmp/tuned.2" --model_name_or_path "$tmp/tuned.1"
 rm "$tmp/model/generation_config.json"
 check "  and without a file of it" tuned "$tmp/tuned.3" "${tune[@]}"
+# a new model of a vocabulary that is padded, or of any: of bytes and of GPT-2's ids it is known, and else nothing is said
+new() { # new FOLDER PLUGIN ARGS...
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/$2.so" --block_size 8 --max_steps 1 --output_dir "$1" "${@:3}" >"$tmp/made.out" 2>"$tmp/made.err" ||
+        { sed "s/^/# /" "$tmp/made.err" && false; }
+}
+ends_with() { grep -qE "\"eos_token_id\": $2,?$" "$1/config.json" || { grep token_id "$1/config.json" | sed 's/^/# /' && false; }; }
+gpt2=(gpt2 --n_layer 1 --n_head 1 --n_embd 8)
+# as nanoGPT writes them: GPT-2's end among others, and none
+for _ in $(seq 40); do printf '\x01\x00\x02\x00\x50\xc4'; done >"$tmp/gpt2.bin"
+for _ in $(seq 40); do printf '\x01\x00\x02\x00\x50\x00'; done >"$tmp/ids.bin"
+check "a new GPT-2 of bytes" new "$tmp/bytes" "${gpt2[@]}" --train_file "$text" --tokenizer_name bytes --vocab_size 300
+check "  ends texts with what ends them" ends_with "$tmp/bytes" 256
+check "a new Llama of bytes" new "$tmp/llama" llama --hidden_size 8 --intermediate_size 8 --num_hidden_layers 1 --num_attention_heads 1 --train_file "$text"
+check "  too" ends_with "$tmp/llama" 256
+check "a new GPT-2 of GPT-2's tokens" new "$tmp/padded" "${gpt2[@]}" --train_file "$tmp/gpt2.bin" --data_format nanogpt --vocab_size 50304
+check "  with 50256" ends_with "$tmp/padded" 50256
+check "a new GPT-2 of others" new "$tmp/ids" "${gpt2[@]}" --train_file "$tmp/ids.bin" --data_format nanogpt --vocab_size 100
+check "  says nothing" ends_with "$tmp/ids" null
 [ "$failures" -eq 0 ] || cat "$tmp"/*.err
 finish

@@ -99,7 +99,8 @@ struct zt_model_config {
     const char *const *labels; /* (num_labels) names of the classes */
     int64_t num_labels;
     bool has_tokenizer; /* the data's ids are of one that is known */
-    int64_t text_end;   /* its token that ends a text; -1: it has none */
+    bool has_text_end;  /* it is known what ends a text, by a tokenizer or without one */
+    int64_t text_end;   /* that; -1: nothing does, or it is not known */
     int64_t text_begin; /* ... that begins one */
     int64_t text_pad;   /* ... that pads rows */
     int64_t learnt_end; /* that of texts which are trained on; -1: none are */

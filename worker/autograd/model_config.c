@@ -329,8 +329,8 @@ void zt_model_export_ends(struct zt_model *m)
 
     if (end && zt_model_has_config(m) && c->has_tokenizer && c->learnt_end >= 0)
         align_end(m, end);
-    if (!c->has_tokenizer || c->task != ZT_TASK_CAUSAL_LM || zt_model_has_config(m) ||
-        !end)
+    if ((!c->has_tokenizer && !c->has_text_end) || c->task != ZT_TASK_CAUSAL_LM ||
+        zt_model_has_config(m) || !end)
         return;
     if (c->text_end >= 0)
         snprintf(text, sizeof(text), "%lld", (long long)c->text_end);

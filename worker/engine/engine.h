@@ -200,6 +200,8 @@ bool zt_engine_has_byte_vocab(const struct zt_engine *e);
 /* What ends the texts that the run trains on, which is an end from then on, as where Trainer
  * aligns a model with its tokenizer; -1: it trains on none, or they have no end. */
 int32_t zt_engine_learnt_end(const struct zt_engine *e);
+/* What ends a text by the tokenizer, of bytes, or of ids as GPT-2 has them; -1: nothing says it. */
+int64_t zt_engine_text_end(const struct zt_engine *e);
 /* Once data and model are open: every token is one of the model's, and bytes are not taken
  * for the ids of another tokenizer. ZT_E_FORMAT, ZT_E_USAGE. */
 zt_err zt_engine_check_vocab(const struct zt_engine *e,

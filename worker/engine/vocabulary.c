@@ -11,6 +11,8 @@
 #include "common/log.h"
 #include "worker/engine/engine.h"
 
+#define GPT2_VOCAB 50257 /* whose last token ends a text */
+
 static const struct zt_dataset *any_data(const struct zt_engine *e)
 {
     return e->train_data ? e->train_data : e->eval_data ? e->eval_data : e->test_data;
@@ -24,6 +26,17 @@ static bool asks_for_bytes(const struct zt_engine *e)
 int32_t zt_engine_learnt_end(const struct zt_engine *e)
 {
     return e->run->do_train && e->tokenizer ? zt_tokenizer_end(e->tokenizer) : -1;
+}
+
+int64_t zt_engine_text_end(const struct zt_engine *e)
+{
+    const struct zt_dataset *d = any_data(e);
+
+    if (e->tokenizer)
+        return zt_tokenizer_end(e->tokenizer);
+    if (asks_for_bytes(e) || (d && zt_dataset_is_bytes(d)))
+        return ZT_TEXT_END;
+    return d && zt_dataset_vocab(d) == GPT2_VOCAB ? GPT2_VOCAB - 1 : -1;
 }
 
 bool zt_engine_has_byte_vocab(const struct zt_engine *e)
