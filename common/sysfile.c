@@ -1,7 +1,7 @@
 #include "common/sysfile.h"
 
 #include <dirent.h>
-
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -34,6 +34,20 @@ uint64_t zt_sysfile_meminfo(const char *key)
     if (f)
         fclose(f);
     return got;
+}
+
+uint64_t zt_sysfile_last_cache(const char *folder)
+{
+    unsigned long long kib, most = 0;
+    char path[PATH_MAX], line[32];
+
+    for (int i = 0; i < 8; i++) {
+        snprintf(path, sizeof(path), "%s/index%d/size", folder, i);
+        if (zt_sysfile_line(path, line, sizeof(line)) &&
+            sscanf(line, "%lluK", &kib) == 1 && kib > most)
+            most = kib;
+    }
+    return most * 1024;
 }
 
 bool zt_sysfile_has_rdma(void)

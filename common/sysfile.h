@@ -17,6 +17,9 @@ bool zt_sysfile_line(const char *path, char *out, size_t n);
 /* A line of /proc/meminfo ("MemAvailable") in bytes; UINT64_MAX: there is none. */
 uint64_t zt_sysfile_meminfo(const char *key);
 
+/* Bytes of the largest cache in `folder` (/sys/devices/system/cpu/cpu0/cache), shared or not; 0: it does not say. */
+uint64_t zt_sysfile_last_cache(const char *folder);
+
 /* NVIDIA GPUs that `folder` (/dev) has nodes of: those that a container was given. */
 int zt_sysfile_count_gpus(const char *folder);
 

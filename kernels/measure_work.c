@@ -26,7 +26,8 @@ struct bench {
     int64_t rows;        /* of what is multiplied by one */
     int halved;          /* sides so many times, arrays three times as often */
     float *memory;
-    void *host; /* a quarter of it in host memory; NULL where both are one */
+    int64_t turns; /* calls so far */
+    void *host;    /* a quarter of it in host memory; NULL where both are one */
     double clock[ZT_MAX_THREADS]; /* when a round began */
 };
 
@@ -75,6 +76,12 @@ static double read_clocks(struct bench *b)
     return most;
 }
 
+/* Of operands of so many floats, those whose turn it is. */
+static float *next_operands(struct bench *b, int64_t elems)
+{
+    return b->memory + b->turns++ % (4 * b->elems / elems) * elems;
+}
+
 /* What one call takes of an array. */
 static int64_t share(const struct bench *b)
 {
@@ -96,15 +103,16 @@ static struct zt_view array(const struct bench *b, int i)
 /* ---- one call of each kind, and what it is worth ---- */
 
 /* A linear layer: its output, and the gradients of its input and its weights. */
-static zt_err multiply(const struct bench *b, struct zt_device_work *done,
+static zt_err multiply(struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault)
 {
     const int64_t side = b->side >> b->halved, square[2] = {side, side};
     const int64_t shape[2] = {b->rows >> b->halved, side};
-    struct zt_view x = zt_view_of(b->memory, b->dtype, 2, shape),
-                   w = zt_view_of(b->memory + b->elems, b->dtype, 2, square),
-                   y = zt_view_of(b->memory + 2 * b->elems, b->dtype, 2, shape),
-                   dw = zt_view_of(b->memory + 3 * b->elems, ZT_F32, 2, square);
+    float *at = next_operands(b, 4 * side * side);
+    struct zt_view x = zt_view_of(at, b->dtype, 2, shape),
+                   w = zt_view_of(at + side * side, b->dtype, 2, square),
+                   y = zt_view_of(at + 2 * side * side, b->dtype, 2, shape),
+                   dw = zt_view_of(at + 3 * side * side, ZT_F32, 2, square);
     struct zt_gemm_args calls[] = {
         {.a = x, .b = zt_view_transposed(&w), .c = y},
         {.a = x, .b = w, .c = y},
@@ -121,25 +129,26 @@ static zt_err multiply(const struct bench *b, struct zt_device_work *done,
     return rc;
 }
 
-/* Forward and backward of enough heads; the operands lie behind one another. */
-static zt_err attend(const struct bench *b, struct zt_device_work *done,
-                     struct zt_fault *fault)
+/* Forward and backward of enough heads. */
+static zt_err attend(struct bench *b, struct zt_device_work *done, struct zt_fault *fault)
 {
     int64_t most = b->elems / (4 * ROWS * HEAD) < 16 ? b->elems / (4 * ROWS * HEAD) : 16;
     int64_t heads = most >> b->halved ? most >> b->halved : 1;
     const int64_t shape[4] = {1, ROWS, heads, HEAD}, lse[3] = {1, heads, ROWS};
+    const int64_t elems = heads * ROWS * HEAD;
+    float *at = next_operands(b, 8 * elems + heads * ROWS);
     struct zt_view v[8];
     struct zt_attention_bwd_args a;
     zt_err rc;
 
     for (int i = 0; i < 8; i++)
-        v[i] = zt_view_of(b->memory + i * (b->elems / 4), b->dtype, 4, shape);
+        v[i] = zt_view_of(at + i * elems, b->dtype, 4, shape);
     a = (struct zt_attention_bwd_args){
         .fwd = {.q = v[0],
                 .k = v[1],
                 .v = v[2],
                 .out = v[3],
-                .lse = zt_view_of(b->memory + 2 * b->elems, ZT_F32, 3, lse),
+                .lse = zt_view_of(at + 8 * elems, ZT_F32, 3, lse),
                 .scale = 0.125f,
                 .causal = true},
         .dout = v[4],
@@ -155,7 +164,7 @@ static zt_err attend(const struct bench *b, struct zt_device_work *done,
     return rc;
 }
 
-static zt_err apply_function(const struct bench *b, struct zt_device_work *done,
+static zt_err apply_function(struct bench *b, struct zt_device_work *done,
                              struct zt_fault *fault)
 {
     struct zt_unary_args a = {.kind = ZT_U_GELU_TANH,
@@ -166,8 +175,7 @@ static zt_err apply_function(const struct bench *b, struct zt_device_work *done,
     return b->be->kernels->unary(b->dev, NULL, &a, fault);
 }
 
-static zt_err stream(const struct bench *b, struct zt_device_work *done,
-                     struct zt_fault *fault)
+static zt_err stream(struct bench *b, struct zt_device_work *done, struct zt_fault *fault)
 {
     int64_t n = 2 * share(b);
     struct zt_axpby_args a = {.x = zt_view_of(b->memory, ZT_F32, 1, &n),
@@ -179,8 +187,7 @@ static zt_err stream(const struct bench *b, struct zt_device_work *done,
     return b->be->kernels->axpby(b->dev, NULL, &a, fault);
 }
 
-static zt_err update(const struct bench *b, struct zt_device_work *done,
-                     struct zt_fault *fault)
+static zt_err update(struct bench *b, struct zt_device_work *done, struct zt_fault *fault)
 {
     struct zt_adamw_args a = {.master = array(b, 0),
                               .m = array(b, 1),
@@ -200,7 +207,7 @@ static zt_err update(const struct bench *b, struct zt_device_work *done,
     return b->be->kernels->adamw(b->dev, NULL, &a, fault);
 }
 
-static zt_err transfer(const struct bench *b, struct zt_device_work *done,
+static zt_err transfer(struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault)
 {
     size_t bytes = (size_t)share(b) * sizeof(float);
@@ -211,7 +218,7 @@ static zt_err transfer(const struct bench *b, struct zt_device_work *done,
 
 /* ---- rates ---- */
 
-typedef zt_err (*call)(const struct bench *b, struct zt_device_work *done,
+typedef zt_err (*call)(struct bench *b, struct zt_device_work *done,
                        struct zt_fault *fault);
 
 /* A round of calls: what it did and how long it took. */
@@ -295,7 +302,7 @@ static zt_err measure(struct bench *b, zt_work_kind kind, call fn, double *rate,
 /* Small random numbers: of equal ones a GPU multiplies more in a second. */
 static zt_err fill_operands(const struct bench *b, struct zt_fault *fault)
 {
-    const int64_t n = 2 * b->elems * (int64_t)(sizeof(float) / zt_dtype_bytes(b->dtype));
+    const int64_t n = 4 * b->elems * (int64_t)(sizeof(float) / zt_dtype_bytes(b->dtype));
     struct zt_random_args a = {.y = zt_view_of(b->memory, b->dtype, 1, &n),
                                .rng = {.seed = 1},
                                .normal = true,
@@ -387,15 +394,18 @@ static zt_err measure_all(struct bench *b, struct zt_device_work *rates,
 
 zt_err zt_measure_work(const struct zt_backend *be, struct zt_device *dev,
                        zt_dtype product, zt_dtype dtype, bool tf32, double seconds,
-                       struct zt_device_work *rates, struct zt_fault *fault)
+                       size_t memory, struct zt_device_work *rates,
+                       struct zt_fault *fault)
 {
+    const int64_t fewest = (int64_t)(be->unified ? 5 : 25) << 20,
+                  elems = (int64_t)(memory / (4 * sizeof(float)));
     struct bench b = {.be = be,
                       .dev = dev,
                       .product = product,
                       .dtype = dtype,
                       .tf32 = tf32,
                       .seconds = seconds,
-                      .elems = (int64_t)(be->unified ? 5 : 25) << 20,
+                      .elems = elems > fewest ? elems : fewest,
                       .side = be->unified ? 768 : 4096};
     size_t bytes = (4 * (size_t)b.elems + 1) * sizeof(float);
     void *p = NULL;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -66,11 +67,29 @@ static void test_the_first_line_is_read(void **state)
     sweep(dir);
 }
 
+static void test_the_last_cache_is_the_largest(void **state)
+{
+    static const char *const sizes[] = {"48K\n", "32K\n", "2048K\n", "491520K\n"};
+    char dir[] = "/tmp/zt-sysfile-XXXXXX", sub[64];
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    assert_int_equal(zt_sysfile_last_cache(dir), 0);
+    for (int i = 0; i < 4; i++) {
+        snprintf(sub, sizeof(sub), "%s/index%d", dir, i);
+        assert_int_equal(mkdir(sub, 0700), 0);
+        touch(sub, "size", sizes[i]);
+    }
+    assert_int_equal(zt_sysfile_last_cache(dir), 480 << 20);
+    sweep(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gpus_are_their_device_nodes),
         cmocka_unit_test(test_the_first_line_is_read),
+        cmocka_unit_test(test_the_last_cache_is_the_largest),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

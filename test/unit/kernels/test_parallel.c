@@ -167,13 +167,13 @@ static void test_every_kind_of_work_has_a_rate(void **state)
     assert_int_equal(zt_cpu_backend.open(0, 2, &dev, NULL), ZT_OK);
     for (size_t t = 0; t < 3; t++) {
         assert_int_equal(zt_measure_work(&zt_cpu_backend, dev, types[t][0], types[t][1],
-                                         false, 0, &w, &fault),
+                                         false, 0, t << 27, &w, &fault),
                          ZT_OK);
         for (int k = 0; k < ZT_NUM_WORK_KINDS; k++)
             assert_true(w.of[k] > 1e5);
     }
     assert_int_equal(
-        zt_measure_work(&zt_cpu_backend, dev, ZT_I32, ZT_I32, false, 0, &w, &fault),
+        zt_measure_work(&zt_cpu_backend, dev, ZT_I32, ZT_I32, false, 0, 0, &w, &fault),
         ZT_E_ARG);
     zt_cpu_backend.close(dev);
 }

@@ -15,6 +15,7 @@
 #include "common/sysfile.h"
 #include "worker/engine/memory/advice.h"
 #include "worker/engine/memory/plan.h"
+#include "worker/engine/memory/process.h"
 #include "worker/offload/aio.h"
 
 #define MIB ((double)(1 << 20))
@@ -40,9 +41,7 @@ static size_t address_space_left(void)
     return r.rlim_cur > pages ? r.rlim_cur - pages : 0;
 }
 
-/* Memory that the ranks of this machine can share; *limit: of the control group that sets
- * it, 0: the machine does. */
-static size_t memory_left(size_t *limit)
+size_t zt_memory_left(size_t *limit)
 {
     uint64_t machine = zt_sysfile_meminfo("MemAvailable");
     struct zt_cgroups_memory group;
@@ -152,7 +151,7 @@ zt_err zt_memory_plan_measure(struct zt_memory_plan *plan, const struct zt_run *
                               struct zt_fault *fault)
 {
     struct zt_device_memory m;
-    size_t left = memory_left(&plan->group_limit);
+    size_t left = zt_memory_left(&plan->group_limit);
     zt_err rc;
 
     plan->device_limit = run->device_memory_bytes;

@@ -23,6 +23,10 @@
  */
 size_t zt_process_memory_now(const char *root, int sharers);
 
+/* Memory that the ranks of this machine can still share; *limit: of the control group that
+ * sets it, 0: the machine does. */
+size_t zt_memory_left(size_t *limit);
+
 /* What a run adds whose passes need so many bytes of activations; 0 on a GPU, where the
  * backend has said it all. */
 size_t zt_process_memory_later(const struct zt_run *run, const struct zt_model *model,

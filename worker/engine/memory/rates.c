@@ -8,12 +8,15 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/sysfile.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/measure.h"
+#include "worker/engine/memory/process.h"
 #include "worker/engine/memory/rates_cache.h"
 #include "worker/engine/memory/rates_files.h"
 
 #define SECONDS 0.03 /* of each kind of work */
+#define CACHES  "/sys/devices/system/cpu/cpu0/cache"
 #define PASSES  3 /* over all kinds, of a processor: other machines of its host slow it */
 
 /* ---- as JSON ---- */
@@ -128,20 +131,32 @@ static double median(double a, double b, double c)
     return c < low ? low : c > high ? high : c;
 }
 
+/* A quarter more than the last cache holds, or what there is to spare, for `n` that measure at once. */
+static size_t bytes_to_measure_in(int n)
+{
+    size_t limit, spare = zt_memory_left(&limit) / 16,
+                  most = (size_t)zt_sysfile_last_cache(CACHES) / 4 * 5;
+
+    return (spare < most ? spare : most) / (size_t)n;
+}
+
+/* One of `n` that do so at once. */
 static zt_err measure_once(const struct zt_run *run, const struct zt_backend *be,
-                           struct zt_device *dev, struct zt_device_work *out,
+                           struct zt_device *dev, int n, struct zt_device_work *out,
                            struct zt_fault *fault)
 {
     zt_dtype product = run->fp8 ? ZT_F8E4M3 : run->compute_dtype;
+    size_t memory = be->runs_on_processor ? bytes_to_measure_in(n) : 0;
 
-    return zt_measure_work(be, dev, product, run->compute_dtype, run->tf32, SECONDS, out,
-                           fault);
+    return zt_measure_work(be, dev, product, run->compute_dtype, run->tf32, SECONDS,
+                           memory, out, fault);
 }
 
 /* Threads that measure by themselves, each on a device of its own, as ranks do. */
 struct by_itself {
     const struct zt_run *run;
     const struct zt_backend *be;
+    int n;
     struct zt_device *dev[ZT_MAX_THREADS];
     struct zt_device_work work[ZT_MAX_THREADS];
     struct zt_fault fault[ZT_MAX_THREADS];
@@ -153,7 +168,8 @@ static void measure_ranks(int64_t begin, int64_t end, int thread, void *ctx)
 
     (void)thread;
     for (int64_t i = begin; i < end; i++)
-        if (measure_once(all->run, all->be, all->dev[i], &all->work[i], &all->fault[i]))
+        if (measure_once(all->run, all->be, all->dev[i], all->n, &all->work[i],
+                         &all->fault[i]))
             return;
 }
 
@@ -170,6 +186,7 @@ static zt_err measure_together(const struct zt_run *run, const struct zt_backend
     if (!rc) {
         all->run = run;
         all->be = be;
+        all->n = n;
         zt_parallel_for(n, 1, measure_ranks, all);
     }
     for (int i = 0; !rc && i < n; i++) {
@@ -192,7 +209,7 @@ static zt_err measure_team(const struct zt_run *run, const struct zt_backend *be
     zt_err rc = be->open(0, n, &dev, fault);
 
     if (!rc)
-        rc = measure_once(run, be, dev, out, fault);
+        rc = measure_once(run, be, dev, 1, out, fault);
     if (dev)
         be->close(dev);
     return rc;
@@ -221,7 +238,7 @@ static zt_err measure_device(const struct zt_run *run, const struct zt_backend *
 {
     return be->runs_on_processor
                ? measure_processor(run, be, threads, &out->device, fault)
-               : measure_once(run, be, dev, &out->device, fault);
+               : measure_once(run, be, dev, 1, &out->device, fault);
 }
 
 /* ---- the whole ---- */
