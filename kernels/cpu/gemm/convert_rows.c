@@ -5,6 +5,7 @@
 #endif
 
 #include "kernels/convert.h"
+#include "kernels/cpu/features.h"
 #include "kernels/cpu/gemm/gemm.h"
 #include "kernels/fp8.h"
 
@@ -72,20 +73,29 @@ void zt_store_row(void *dst, zt_dtype dtype, int64_t stride, const float *src, i
 #define LINE  64
 #define PIECE 512 /* elements that are rounded at a time */
 
+#if defined(__x86_64__)
+/* Each by one store: others could come between several and send a line in parts. */
+__attribute__((target("avx512f"))) static void stream_lines(char *dst, const char *src,
+                                                            size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE)
+        _mm512_stream_si512((__m512i *)(void *)(dst + i),
+                            _mm512_loadu_si512((const void *)(src + i)));
+}
+#endif
+
 /* Whole lines of dst; the ends of a row, in lines that it shares, are stored as usual. */
 static void stream_bytes(char *dst, const char *src, size_t bytes)
 {
 #if defined(__x86_64__)
-    size_t at = (size_t)(-(uintptr_t)dst % LINE);
+    size_t before = (size_t)(-(uintptr_t)dst % LINE), whole;
 
-    if (at < bytes) {
-        memcpy(dst, src, at);
-        for (; at + LINE <= bytes; at += LINE)
-            for (size_t i = at; i < at + LINE; i += 16)
-                _mm_stream_si128(
-                    (__m128i *)(void *)(dst + i),
-                    _mm_loadu_si128((const __m128i *)(const void *)(src + i)));
-        dst += at, src += at, bytes -= at;
+    if (before < bytes && (zt_cpu_features() & ZT_CPU_AVX512)) {
+        memcpy(dst, src, before);
+        dst += before, src += before, bytes -= before;
+        whole = bytes / LINE * LINE;
+        stream_lines(dst, src, whole);
+        dst += whole, src += whole, bytes -= whole;
     }
 #endif
     memcpy(dst, src, bytes);
@@ -93,14 +103,17 @@ static void stream_bytes(char *dst, const char *src, size_t bytes)
 
 void zt_stream_row(void *dst, zt_dtype dtype, const float *src, int64_t n)
 {
-    int64_t each = dtype == ZT_F32 ? 4 : 2;
-    char piece[PIECE * sizeof(float)];
+    char piece[PIECE * 2];
 
+    if (dtype == ZT_F32) {
+        stream_bytes(dst, (const char *)src, (size_t)n * sizeof(*src));
+        return;
+    }
     for (int64_t i = 0; i < n; i += PIECE) {
         int64_t m = n - i < PIECE ? n - i : PIECE;
 
         zt_store_row(piece, dtype, 1, src + i, m);
-        stream_bytes((char *)dst + i * each, piece, (size_t)(m * each));
+        stream_bytes((char *)dst + i * 2, piece, (size_t)m * 2);
     }
 }
 

@@ -67,8 +67,9 @@ void zt_load_row(float *dst, const void *src, zt_dtype dtype, int64_t stride, in
 /* dst[i * stride] = src[i] rounded to nearest even. */
 void zt_store_row(void *dst, zt_dtype dtype, int64_t stride, const float *src, int64_t n);
 /*
- * The same of a dense row with non-temporal stores, which leave caches as they are: for results that
- * are too large to be there when they are read. Other threads see them behind zt_store_fence().
+ * The same of a dense row with non-temporal stores where there is AVX-512, which leave caches as they are:
+ * for results that are too large to be there when they are read. Other threads see them behind
+ * zt_store_fence().
  */
 void zt_stream_row(void *dst, zt_dtype dtype, const float *src, int64_t n);
 void zt_store_fence(void);

@@ -5,29 +5,34 @@
  * A block of c is computed by one thread. For every PART_DEPTH of k it packs its columns of
  * b, which then stay in the L2 cache, and rows of a pass by, a strip at a time.
  *
- * In place, as gradients of weights are, sums need no room there, and c is walked through once for
- * every part of k: rows of a stay, whose packing from columns costs more, and columns of b pass
- * by, which all threads have packed together before.
+ * In place, as gradients of weights are, c is walked through once for every part of k: rows of a stay,
+ * whose packing from columns costs more, and columns of b pass by, which all threads have packed
+ * together before. A c that caches do not hold is summed a strip at a time beside them, and leaves
+ * past the caches: rows of a tile would each wait for a line from memory.
  *
  * Where blocks begin may depend on the number of threads: they begin at multiples of 16, so
  * no bit of c does (amx_tiles.inc).
  */
+#include <string.h>
+
 #include "kernels/cpu/gemm/bf16_dot.h"
 #include "kernels/cpu/gemm/call.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/integers.h"
 
-#define PART_DEPTH ((int64_t)1024)
-#define MOST_COLS  ((int64_t)8 * ZT_DOT_B_WIDTH)  /* of a block: 1 MiB of packed b */
-#define STRIP_ROWS ((int64_t)128)                 /* most_rows of tiles */
-#define MOST_ROWS  (8 * STRIP_ROWS)               /* of a block whose k is in parts */
-#define STAY_ROWS  (3 * STRIP_ROWS)               /* of a block in place, whose a stays */
-#define STAY_WORDS ((int64_t)1 << 17)             /* of b beside them: 512 KiB */
-#define SHARE_COLS ((int64_t)64 * ZT_DOT_B_WIDTH) /* of b that is packed for all: 8 MiB */
-#define FEW_COLS   (2 * ZT_DOT_B_WIDTH)
-#define LEAST      16                 /* rows and columns that are worth it */
-#define STREAM     ((int64_t)4 << 20) /* bytes of c that no cache has until they are read */
+#define PART_DEPTH      ((int64_t)1024)
+#define MOST_COLS       ((int64_t)8 * ZT_DOT_B_WIDTH) /* of a block: 1 MiB of packed b */
+#define STRIP_ROWS      ((int64_t)128)                /* most_rows of tiles */
+#define MOST_ROWS       (8 * STRIP_ROWS)              /* of a block whose k is in parts */
+#define STAY_ROWS       (3 * STRIP_ROWS)   /* of a block in place, whose a stays */
+#define STAY_WORDS      ((int64_t)1 << 17) /* of b beside them: 512 KiB */
+#define SHARE_COLS      ((int64_t)64 * ZT_DOT_B_WIDTH) /* of b that is packed for all: 8 MiB */
+#define SUM_COLS        (8 * ZT_DOT_B_WIDTH) /* of a strip in place: 256 KiB of sums */
+#define FEW_COLS        (2 * ZT_DOT_B_WIDTH)
+#define LEAST           16                 /* rows and columns that are worth it */
+#define STREAM          ((int64_t)4 << 20) /* bytes of c that no cache has until they are read */
+#define STREAM_IN_PLACE ((int64_t)1 << 20) /* the update is the next to read them */
 
 struct tile_job {
     const struct zt_gemm_call *k;
@@ -106,10 +111,18 @@ static void cut(struct tile_job *job)
     job->col_blocks = zt_num_parts(job->part_cols, job->cols);
 }
 
-/* Columns of b that stay beside a: long rows of c are written faster. */
-static int64_t stay_cols(int64_t depth)
+/*
+ * Columns of a pass: of b beside rows of a that stay, where long rows of c are written faster, if
+ * they go there and not to sums beside both. The last part of k has as many as the others.
+ */
+static int64_t pass_cols(const struct tile_job *job)
 {
-    return zt_max(STAY_WORDS / zt_dot_pairs(depth) / ZT_DOT_B_WIDTH, 1) * ZT_DOT_B_WIDTH;
+    int64_t pairs = zt_dot_pairs(zt_min(job->k->a.cols, PART_DEPTH)), cols;
+
+    if (!job->in_place)
+        return job->cols;
+    cols = zt_max(STAY_WORDS / pairs / ZT_DOT_B_WIDTH, 1) * ZT_DOT_B_WIDTH;
+    return zt_min(job->stream ? zt_min(cols, SUM_COLS) : cols, job->cols);
 }
 
 /* From one row of sums to the next: rows of 512 would lie in two sets of the L1 cache. */
@@ -138,18 +151,17 @@ static void size_scratch(struct tile_job *job)
 {
     int64_t depth = zt_min(job->k->a.cols, PART_DEPTH), left = zt_dot_form()->left_rows;
     int64_t a_rows = zt_min(job->in_place ? STAY_ROWS : STRIP_ROWS, job->rows);
-    int64_t b_cols = zt_min(job->in_place ? stay_cols(depth) : MOST_COLS, job->cols);
+    int64_t cols = pass_cols(job), b_cols = job->shared ? 0 : cols;
     bool one_part = depth == job->k->a.cols;
-    int64_t sum_rows = job->in_place ? 0
-                       : one_part    ? zt_min(STRIP_ROWS, job->rows)
-                                     : job->rows;
+    bool strips = job->in_place || one_part;
+    int64_t sum_rows = strips ? zt_min(STRIP_ROWS, job->rows) : job->rows;
 
-    if (job->shared)
-        b_cols = 0;
+    if (job->in_place && !job->stream)
+        sum_rows = 0;
     job->b_bytes = packed_bytes(depth, b_cols, ZT_DOT_B_WIDTH);
     job->a_bytes = packed_bytes(depth, a_rows, left);
     job->sum_bytes =
-        lines((sum_rows + 1) * sum_cols(job->cols), sizeof(float)); /* and the bias */
+        lines((sum_rows + 1) * sum_cols(cols), sizeof(float)); /* and the bias */
     job->bytes = job->b_bytes + job->a_bytes + job->sum_bytes;
 }
 
@@ -268,6 +280,26 @@ static void finish(const struct tile_block *x, int64_t row, int64_t rows, float 
     }
 }
 
+/* c = or += a part of the product, of a strip. */
+static void run_strip_in_place(const struct tile_block *x, int64_t row, int64_t rows,
+                               int64_t from, int64_t depth)
+{
+    const struct zt_gemm_call *k = x->job->k;
+    float *c = (float *)(void *)zt_gemm_element(&k->c, x->item, row, x->col);
+    int64_t ldc = k->c.stride[1], ld = sum_cols(x->cols);
+
+    if (!x->job->stream) {
+        multiply(x, row, rows, from, depth, c, ldc);
+        return;
+    }
+    if (from > 0 || k->accumulate)
+        for (int64_t i = 0; i < rows; i++)
+            memcpy(x->sums + i * ld, c + i * ldc, (size_t)x->cols * sizeof(float));
+    multiply(x, row, rows, from, depth, x->sums, ld);
+    for (int64_t i = 0; i < rows; i++)
+        zt_stream_row(c + i * ldc, ZT_F32, x->sums + i * ld, x->cols);
+}
+
 static void run_strip(const struct tile_block *x, int64_t row, int64_t rows, int64_t from,
                       int64_t depth)
 {
@@ -276,8 +308,7 @@ static void run_strip(const struct tile_block *x, int64_t row, int64_t rows, int
     float *sums = x->sums;
 
     if (x->job->in_place) {
-        sums = (float *)(void *)zt_gemm_element(&k->c, x->item, row, x->col);
-        multiply(x, row, rows, from, depth, sums, k->c.stride[1]);
+        run_strip_in_place(x, row, rows, from, depth);
         return;
     }
     if (k->a.cols > PART_DEPTH)
@@ -291,13 +322,14 @@ static void run_strip(const struct tile_block *x, int64_t row, int64_t rows, int
 static void run_part(const struct tile_block *x, int64_t from, int64_t depth)
 {
     const struct tile_job *job = x->job;
+    int64_t cols = pass_cols(job);
     struct tile_block y = *x;
 
     if (job->in_place)
         pack_a(x, x->row, x->rows, from, depth);
     for (int64_t j = 0; j < x->cols; j += y.cols) {
         y.col = x->col + j;
-        y.cols = zt_min(job->in_place ? stay_cols(depth) : x->cols, x->cols - j);
+        y.cols = zt_min(cols, x->cols - j);
         if (job->shared)
             y.b = job->shared_b + (y.col - job->col) * zt_dot_pairs(depth);
         else
@@ -379,7 +411,8 @@ zt_err zt_gemm_tiled(struct zt_device *dev, const struct zt_gemm_call *in,
     job.part_cols = k.c.cols;
     job.in_place = k.c.dtype == ZT_F32 && plain && !k.bias;
     job.shared = job.in_place && k.c.batch == 1 && k.c.rows > STAY_ROWS;
-    job.stream = plain && !k.accumulate && !job.in_place && bytes_of(&k.c) >= STREAM;
+    job.stream = job.in_place ? bytes_of(&k.c) >= STREAM_IN_PLACE
+                              : plain && !k.accumulate && bytes_of(&k.c) >= STREAM;
     if (job.shared) {
         job.part_cols = zt_min(k.c.cols, SHARE_COLS);
         shared =

@@ -94,6 +94,16 @@ static double rounding(zt_dtype dtype)
     return dtype == ZT_BF16 ? 0x1p-8 : dtype == ZT_F16 ? 0x1p-11 : 0x1p-22;
 }
 
+/*
+ * Units of the last place by which a result may be off. A GPU rounds a product before it adds the
+ * bias, and the sum before its activation, whose slope is at most 1.13, and what comes of it.
+ */
+#ifdef REF_BACKEND
+#define ROUNDINGS (1 + 2 * 1.13)
+#else
+#define ROUNDINGS 2
+#endif
+
 static double gelu(double x, zt_epilogue e)
 {
     if (e == ZT_EPI_GELU_TANH)
@@ -136,7 +146,7 @@ static struct zt_gemm_args args_of(const struct matrix *a, const struct matrix *
 }
 
 /* Runs g and compares every element of c (and pre) with sums in double. */
-static void run_and_compare(const struct zt_gemm_args *g, const struct matrix *c)
+static inline void run_and_compare(const struct zt_gemm_args *g, const struct matrix *c)
 {
     int nd = g->c.ndim;
     int64_t batch = nd == 3 ? g->c.shape[0] : 1;
@@ -144,7 +154,7 @@ static void run_and_compare(const struct zt_gemm_args *g, const struct matrix *c
     void *before = malloc(c->bytes + 1);
     struct zt_view old = g->c;
     struct zt_fault fault = {0};
-    double tol = 2 * rounding(g->c.dtype) + 2e-6 * sqrt((double)depth);
+    double tol = ROUNDINGS * rounding(g->c.dtype) + 2e-6 * sqrt((double)depth);
 
     assert_non_null(before);
     memcpy(before, c->mem, c->bytes);
