@@ -190,6 +190,10 @@ for kind in "classify rows.jsonl text" "regress rows.tsv w" "tag words.jsonl tok
     sed '/"*w7\("\|ab\| \|\t\|$\)/d' "$tmp/$2" >"$tmp/without-$2"
     check "  but the rows without it are predicted" predict 2 "$tmp/without" "$1" "without-$2" --model_name_or_path "$tmp/$1.nan"
 done
+sed '/\(^\|[" ]\)w7\([" ]\|ab\)/d' "$tmp/classes.jsonl" >"$tmp/without.jsonl"
+check "a training that does not meet it ends with 1 where its evaluation does" fails "the loss of the evaluation after step 2 is nan" \
+    "${lost[@]/"$tmp/lost"/"$tmp/classify.nan"}" --train_file "$tmp/without.jsonl" --eval_file "$tmp/classes.jsonl" --max_steps 2 --eval_steps 1 --output_dir "$tmp/unmet"
+check "  behind its weights" test -e "$tmp/unmet/model.safetensors"
 
 refused() { # refused WORDS COMMAND...
     local words=$1

@@ -45,6 +45,7 @@ struct zt_host_batch {
 /* The best evaluation so far. */
 struct zt_best {
     double metric; /* --metric_for_best_model */
+    double loss;   /* of the same evaluation, where this run made it; else 0 */
     int64_t step;  /* 0: none */
     double seen; /* the same of all evaluations, those whose step is not saved as well */
     int64_t seen_step; /* 0: none */
@@ -60,6 +61,7 @@ struct zt_results {
     json_t *last; /* of the weights that the run has */
     json_t *best; /* of this run's own */
     double loss;  /* the last one's, on all ranks */
+    int64_t step; /* after which it was; 0: of a run that trains nothing */
 };
 
 struct zt_engine;
@@ -144,6 +146,7 @@ struct zt_engine {
     double
         rows_recut; /* what rows of another block size are more in these than they were */
     int64_t lost_in_a_row; /* the newest steps, whose loss was not finite */
+    bool lost_updated;     /* one of them changed the weights all the same */
     double gemm_peak;      /* FLOP/s, the best that was measured; 0: not yet */
     bool save_refused;     /* the last save failed on rank 0, and all ranks know it */
     struct zt_output_dir output;

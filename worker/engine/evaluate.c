@@ -125,6 +125,7 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (rc)
         return rc;
     e->results.loss = stats.loss;
+    e->results.step = step;
     zt_best_take(e, step, &stats);
     if (zt_comm_rank(e->comm) == 0) {
         zt_results_take(e, &stats, e->best.step == step);
