@@ -193,6 +193,11 @@ zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault) ZT_MUS
  * step, before that is saved: which checkpoint is the best is known then. */
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Whether an evaluation of these data can have a loss, without the model and before any step.
+ * ZT_E_FORMAT: there are no targets, or no two tokens. */
+zt_err zt_engine_check_eval_data(const struct zt_engine *e,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Mean loss over the evaluation data, every token once; an event of it. */
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,
                           struct zt_fault *fault) ZT_MUST_CHECK;
