@@ -74,6 +74,21 @@ printf 'a slots=1\nb slots=1\n' >"$tmp/hosts"
 check "what says where ranks run stands before the target" test $? -eq 2 -a -n "$(grep -F 'error: --launcher is an option of zlaunch: write it before' "$tmp/o")"
 check "a config whose name is empty" refused 2 "--deepspeed: it is empty, as a variable that is not set is" "$g" "${t[@]}" --deepspeed ""
 check "the folder of a model is no target" refused 66 "the target is the plugin of its model_type, as of gpt2: zlaunch gpt2.so" test/golden/llama3/model
+for i in 1 2 3; do echo '{"prompt": "longer than the rows of 16 tokens", "completion": "yes"}'; done >"$tmp/unanswered.jsonl"
+for i in 1 2 3; do echo '{"prompt": "x", "completion": "short"}'; done >"$tmp/answered.jsonl"
+pairs=("$g" "${t[@]/"$tmp/corpus.txt"/"$tmp/answered.jsonl"}" --packing none --do_eval)
+for more in "" --dry_run "--eval_steps 1" "--max_eval_samples 2"; do
+    # shellcheck disable=SC2086 # words
+    check "an evaluation without a target $more" refused 65 "unanswered.jsonl: the evaluation data hold nothing to compare with" "${pairs[@]}" --eval_file "$tmp/unanswered.jsonl" $more
+    check "  is known before the first step" test "$(cat "$tmp/o" "$tmp/e" | grep -c 'step 1')" = 0
+done
+cat "$tmp/unanswered.jsonl" "$tmp/answered.jsonl" >"$tmp/some.jsonl"
+"$bin/zlaunch" --num_gpus 2 "${pairs[@]}" --eval_file "$tmp/some.jsonl" --per_device_eval_batch_size 1 >"$tmp/o" 2>"$tmp/e"
+check "  one that has some behind rows without is none of them" test $? -eq 0
+check "  but with batches of the others alone" refused 65 "nothing to compare with" "${pairs[@]}" --eval_file "$tmp/some.jsonl" --per_device_eval_batch_size 1 --eval_batches 1
+printf 'a\0' >"$tmp/single.bin"
+printf 'a\0%.0s' {1..99} >"$tmp/tokens.bin"
+check "  nor has a single token one" refused 65 "the evaluation data have 1 tokens; two are the least" "$g" "${t[@]/corpus.txt/tokens.bin}" --do_eval --eval_file "$tmp/single.bin" --dry_run
 (cd "$tmp" && "$OLDPWD/scripts/quickstart" 3 nowhere) >"$tmp/o" 2>"$tmp/e"
 check "quickstart looks for its folder where it was called" test $? -eq 66 -a -n "$(grep -F "$tmp/nowhere: no folder of a model" "$tmp/e")"
 check "help is suggested" refused 2 "--hlep: unknown option; did you mean --help?" "$g" --hlep

@@ -28,6 +28,26 @@ for kind in "classify classes.jsonl rows.jsonl" "regress numbers.tsv rows.tsv" "
     check "  as well" cmp "$tmp/1/predictions.jsonl" "$tmp/2/predictions.jsonl"
 done
 
+# a file of empty texts alone is as one in which others stand beside them
+printf '%s\n' '{"text": "w1 w4"}' '{"text": ""}' >"$tmp/some.jsonl"
+tail -1 "$tmp/some.jsonl" >"$tmp/empty.jsonl"
+check "an empty text among others is predicted" predict 1 "$tmp/some" classify some.jsonl
+check "  so is one alone" predict 2 "$tmp/empty" classify empty.jsonl
+tail -1 "$tmp/some/predictions.jsonl" >"$tmp/want"
+check "  the same" cmp "$tmp/want" "$tmp/empty/predictions.jsonl"
+echo '{"tokens": []}' >"$tmp/no-words.jsonl"
+check "rows without words have no tags" predict 2 "$tmp/no-words" tag no-words.jsonl
+check "  one line each" grep -qx '{"tags":\[\]}' "$tmp/no-words/predictions.jsonl"
+printf '%s\n' '{"text": "", "label": "red"}' '{"text": "", "label": "blue"}' >"$tmp/classes-of-none.jsonl"
+check "a training of empty texts" bert 2 "$tmp/log" classify classes-of-none.jsonl --max_steps 2 --do_eval --eval_file "$tmp/classes-of-none.jsonl"
+for again in "" again; do
+    check "  with ids from a cache $again" bert 2 "$tmp/cached" classify classes-of-none.jsonl --max_steps 2 --data_cache_dir "$tmp/ids"
+    check "  the same" same_bits "$tmp/log" "$tmp/cached"
+done
+check "  which was read" test "$(cat "$tmp/cached" "$tmp/cached.err" | grep -c 'its tokens are made\|is damaged')" = 0
+bert 1 "$tmp/log" classify classes-of-none.jsonl --max_steps 2 --tokenizer_name test/golden/tokenizer # puts nothing around a text
+check "texts that become no token at all are refused" test $? -eq 65 -a -n "$(grep -h 'classes-of-none.jsonl: holds no tokens' "$tmp/log" "$tmp/log.err")"
+
 # classes of a head that was trained with adapters: their folder names them, or their file has as many
 bert 1 "$tmp/log" masked_lm lines.txt --output_dir "$tmp/body"
 adapted() { # adapted ARGS...: a classifier over the body
@@ -190,6 +210,10 @@ for kind in "classify rows.jsonl text" "regress rows.tsv w" "tag words.jsonl tok
     sed '/"*w7\("\|ab\| \|\t\|$\)/d' "$tmp/$2" >"$tmp/without-$2"
     check "  but the rows without it are predicted" predict 2 "$tmp/without" "$1" "without-$2" --model_name_or_path "$tmp/$1.nan"
 done
+sed '/\(^\|[" ]\)w7\([" ]\|ab\)/d' "$tmp/classes.jsonl" >"$tmp/without.jsonl"
+check "a training that does not meet it ends with 1 where its evaluation does" fails "the loss of the evaluation after step 2 is nan" \
+    "${lost[@]/"$tmp/lost"/"$tmp/classify.nan"}" --train_file "$tmp/without.jsonl" --eval_file "$tmp/classes.jsonl" --max_steps 2 --eval_steps 1 --output_dir "$tmp/unmet"
+check "  behind its weights" test -e "$tmp/unmet/model.safetensors"
 
 refused() { # refused WORDS COMMAND...
     local words=$1

@@ -37,13 +37,29 @@ echo '{"fp16": {"enabled": true, "loss_scale": 0, "initial_scale_power": 40}}' >
 train 1 "$tmp/skipped" --max_steps 3 --deepspeed "$tmp/ds.json" --output_dir "$tmp/nothing"
 check "a run whose steps were all skipped: 1" test $? -eq 1
 check "  says it" grep -q 'each of 3 steps was skipped, as its gradients overflowed in fp16: nothing was learnt' "$tmp/skipped" "$tmp/skipped.err"
-# bf16 has no scale that gets smaller: a loss that is lost stays lost
-for steps in 9 60; do
-    train 2 "$tmp/lost" --max_steps $steps --bf16 --learning_rate 1000000 --weight_decay 100 --max_grad_norm 0 --output_dir "$tmp/lost.dir"
-    check "bf16, $steps steps that lose the loss: 1" test $? -eq 1
-    check "  says since when" grep -q 'the loss is not finite in any of the last [0-9]* steps, to step [0-9]*: each was skipped' "$tmp/lost" "$tmp/lost.err"
-    check "  and saves no weights as trained" test ! -e "$tmp/lost.dir/model.safetensors"
+# no scale brings back a loss that weights have lost
+echo '{"fp16": {"enabled": true, "loss_scale": 1024}}' >"$tmp/ds16.json"
+wild=(--learning_rate 1000000 --weight_decay 100 --max_grad_norm 0)
+for type in "--bf16" "--fp16" "--deepspeed $tmp/ds16.json"; do
+    for steps in 9 60; do
+        [ "$type $steps" != "--fp16 60" ] || continue # ends at the smallest scale
+        # shellcheck disable=SC2086
+        train 2 "$tmp/lost" --max_steps $steps $type "${wild[@]}" --output_dir "$tmp/lost.dir"
+        check "${type//$tmp\//}, $steps steps that lose the loss: 1" test $? -eq 1
+        check "  says since when" grep -q 'the loss is not finite in any of the last [0-9]* steps, to step [0-9]*: each was skipped' "$tmp/lost" "$tmp/lost.err"
+        check "  and saves no weights as trained" test ! -e "$tmp/lost.dir/model.safetensors"
+    done
 done
+# a scale that comes down to where gradients fit takes more than 20 steps, whose losses are finite
+echo '{"fp16": {"enabled": true, "initial_scale_power": 52}}' >"$tmp/ds.json"
+train 1 "$tmp/down" --max_steps 60 --deepspeed "$tmp/ds.json"
+check "fp16, many steps that overflow and lose no loss: 0" test $? -eq 0
+check "  of which many were skipped" awk -v n="$(field skipped "$tmp/down" | tail -1)" 'BEGIN { exit !(n > 20 && n < 58) }'
+# two such steps are too few to end with 1 by themselves; the evaluation after them is not
+train 2 "$tmp/last" --max_steps 2 --fp16 "${wild[@]}" --lr_scheduler_type constant --do_eval --output_dir "$tmp/last.dir"
+check "a last evaluation that loses the loss: 1" test $? -eq 1
+check "  says after which step" grep -q 'the loss of the evaluation after step 2 is nan' "$tmp/last" "$tmp/last.err"
+check "  and keeps the weights" test -e "$tmp/last.dir/model.safetensors"
 check "  and leaves no weights as its result" test ! -e "$tmp/nothing/model.safetensors"
 echo '{"fp16": {"enabled": true, "loss_scale": 1e30}}' >"$tmp/ds.json"
 train 1 "$tmp/static" --max_steps 2 --deepspeed "$tmp/ds.json"

@@ -230,7 +230,7 @@ static zt_err line_up(struct store *st, struct zt_fault *fault)
 {
     int64_t at = 0, k = 0;
 
-    st->runs = malloc((size_t)st->num_runs * sizeof(*st->runs));
+    st->runs = malloc((size_t)(st->num_runs + 1) * sizeof(*st->runs));
     st->begin = malloc((size_t)(st->num_runs + 1) * sizeof(*st->begin));
     if (!st->runs || !st->begin)
         return zt_fault_set(fault, ZT_E_NOMEM, "data files: no memory");

@@ -56,7 +56,7 @@ static zt_err take(void *user, const int32_t *ids, size_t num,
     if (!rc && f->keeps_lengths &&
         zt_buf_put(&f->lengths, line_tokens, num_lines * sizeof(*line_tokens)) != ZT_OK)
         rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory for its rows", f->path);
-    if (rc)
+    if (rc || !num)
         return rc;
     if (f->width == sizeof(*ids)) {
         memcpy(f->ids + f->used, ids, num * sizeof(*ids));
@@ -107,7 +107,25 @@ static void set_ids(struct zt_token_file *file, const struct zt_text_encoding *h
     file->vocab = zt_text_vocab(how);
     file->runs[0] = (struct zt_token_run){
         .data = ids->ids.data, .n = ids->num, .code = zt_text_code(how, marks_context)};
-    file->num_runs = 1;
+    file->num_runs = ids->num > 0;
+}
+
+zt_err zt_text_check_ids(const struct zt_token_file *file,
+                         const struct zt_text_encoding *how, int64_t num,
+                         const uint32_t *lengths, size_t num_lengths,
+                         struct zt_fault *fault)
+{
+    struct zt_example first;
+    int64_t a, b;
+
+    if (num)
+        return ZT_OK;
+    if (how->rows.kind == ZT_ROWS_EXAMPLES && num_lengths >= ZT_EXAMPLE_WORDS) {
+        memcpy(&first, lengths, sizeof(first));
+        if (zt_example_cut(&how->rows, &first, 1, &a, &b))
+            return ZT_OK;
+    }
+    return zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no tokens", file->path);
 }
 
 int64_t zt_text_vocab(const struct zt_text_encoding *how)
@@ -193,8 +211,9 @@ static zt_err encode_in_memory(const struct zt_token_file *file,
     if (!rc)
         rc = take_lengths(&f.lengths, out, fault);
     zt_buf_release(&f.lengths);
-    if (!rc && !f.num)
-        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: holds no tokens", file->path);
+    if (!rc)
+        rc = zt_text_check_ids(file, how, f.num, out->lengths, (size_t)out->num_lengths,
+                               fault);
     if (rc) {
         if (f.room)
             munmap(f.ids, f.room);
@@ -203,8 +222,9 @@ static zt_err encode_in_memory(const struct zt_token_file *file,
         return rc;
     }
     /* what is left of the last growth was never touched, but for its first page */
-    munmap(f.ids + ((f.used + 4095) & ~(size_t)4095),
-           f.room - ((f.used + 4095) & ~(size_t)4095));
+    if (f.room)
+        munmap(f.ids + ((f.used + 4095) & ~(size_t)4095),
+               f.room - ((f.used + 4095) & ~(size_t)4095));
     *out = (struct zt_cached_tokens){.ids = {.data = f.ids, .bytes = f.used},
                                      .num = f.num,
                                      .width = f.width,

@@ -142,7 +142,7 @@ static bool is_of(const struct header *h, const struct header *want, size_t byte
            h->version == want->version && h->width == want->width &&
            h->vocab == want->vocab && h->text_bytes == want->text_bytes &&
            memcmp(h->text_hash, want->text_hash, sizeof(h->text_hash)) == 0 &&
-           h->way == want->way && h->num > 0 && h->num <= SIZE_MAX / 16 &&
+           h->way == want->way && h->num <= SIZE_MAX / 16 &&
            h->num_lines <= SIZE_MAX / 16 &&
            bytes == HEADER_BYTES + ids_room(h) + h->num_lines * sizeof(uint32_t);
 }
@@ -178,18 +178,20 @@ static bool map_ids(int fd, const struct header *want, bool keeps_lengths,
     struct header h;
     struct stat st;
     size_t bytes;
-    void *ids;
+    void *ids = NULL;
 
     if (fstat(fd, &st) || pread(fd, &h, sizeof(h), 0) != (ssize_t)sizeof(h) ||
         !is_of(&h, want, (size_t)st.st_size))
         return false;
     bytes = h.num * h.width;
-    ids = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)HEADER_BYTES);
+    if (bytes)
+        ids = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, (off_t)HEADER_BYTES);
     if (ids == MAP_FAILED)
         return false;
     if (XXH3_64bits(ids, bytes) != h.ids_hash ||
         (keeps_lengths && !read_lengths(fd, &h, &lengths))) {
-        munmap(ids, bytes);
+        if (bytes)
+            munmap(ids, bytes);
         return false;
     }
     *out = (struct zt_cached_tokens){.ids = {.data = ids, .bytes = bytes},
@@ -269,8 +271,10 @@ static zt_err write_ids(struct ids_writing *w)
     if (fwrite(blank, 1, sizeof(blank), w->f) != sizeof(blank))
         return cannot(e->fault, "cannot write", e->partial);
     rc = zt_tokens_encode_into(e->file, e->how, take, w, &counts, e->fault);
-    if (!rc && !w->num)
-        rc = zt_fault_set(e->fault, ZT_E_FORMAT, "%s: holds no tokens", e->file->path);
+    if (!rc)
+        rc = zt_text_check_ids(e->file, e->how, (int64_t)w->num,
+                               (const uint32_t *)(const void *)zt_buf_head(&w->lengths),
+                               zt_buf_used(&w->lengths) / sizeof(uint32_t), e->fault);
     if (rc)
         return rc;
     h.num = w->num;

@@ -108,6 +108,13 @@ zt_err zt_tokens_mark_context(const struct zt_token_file *file,
 /* How ids of such text are kept: as narrow as the vocabulary allows. */
 zt_token_code zt_text_code(const struct zt_text_encoding *how, bool marks_context);
 
+/* Whether `num` ids, with the lengths of their samples, make rows: none do where samples are
+ * examples whose frame has tokens, as of empty texts. ZT_E_FORMAT. */
+zt_err zt_text_check_ids(const struct zt_token_file *file,
+                         const struct zt_text_encoding *how, int64_t num,
+                         const uint32_t *lengths, size_t num_lengths,
+                         struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* The ids of a file whose `data` is text, as its format says, into a sink. ZT_E_FORMAT,
  * ZT_E_USAGE, ZT_E_NOMEM, and what the sink says. */
 zt_err zt_tokens_encode_into(const struct zt_token_file *file,

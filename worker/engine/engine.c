@@ -468,6 +468,8 @@ static zt_err open_plan(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = zt_engine_divide_data(e, fault);
     if (!rc)
+        rc = zt_engine_check_eval_data(e, fault);
+    if (!rc)
         rc = zt_best_check(e, fault);
     if (!rc && run->do_train)
         rc = zt_engine_open_sampler(e, fault);

@@ -45,6 +45,7 @@ struct zt_host_batch {
 /* The best evaluation so far. */
 struct zt_best {
     double metric; /* --metric_for_best_model */
+    double loss;   /* of the same evaluation, where this run made it; else 0 */
     int64_t step;  /* 0: none */
     double seen; /* the same of all evaluations, those whose step is not saved as well */
     int64_t seen_step; /* 0: none */
@@ -60,6 +61,7 @@ struct zt_results {
     json_t *last; /* of the weights that the run has */
     json_t *best; /* of this run's own */
     double loss;  /* the last one's, on all ranks */
+    int64_t step; /* after which it was; 0: of a run that trains nothing */
 };
 
 struct zt_engine;
@@ -144,6 +146,7 @@ struct zt_engine {
     double
         rows_recut; /* what rows of another block size are more in these than they were */
     int64_t lost_in_a_row; /* the newest steps, whose loss was not finite */
+    bool lost_updated;     /* one of them changed the weights all the same */
     double gemm_peak;      /* FLOP/s, the best that was measured; 0: not yet */
     bool save_refused;     /* the last save failed on rank 0, and all ranks know it */
     struct zt_output_dir output;
@@ -189,6 +192,11 @@ zt_err zt_engine_write_trace(struct zt_engine *e, struct zt_fault *fault) ZT_MUS
 /* The training loop: all steps, with logging, and evaluation on the way and after the last
  * step, before that is saved: which checkpoint is the best is known then. */
 zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
+
+/* Whether an evaluation of these data can have a loss, without the model and before any step.
+ * ZT_E_FORMAT: there are no targets, or no two tokens. */
+zt_err zt_engine_check_eval_data(const struct zt_engine *e,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* Mean loss over the evaluation data, every token once; an event of it. */
 zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step,

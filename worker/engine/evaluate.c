@@ -15,6 +15,73 @@
 #include "worker/engine/tasks/results.h"
 #include "worker/monitor/monitor.h"
 
+/* ---- before training ---- */
+
+static zt_err refuse_data(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    const char *const *files =
+        run->eval_files && run->eval_files[0] ? run->eval_files : run->train_files;
+
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s%s: the evaluation data hold nothing to compare with: no "
+                        "target token, of conversations no answer, is among them in rows "
+                        "of %lld tokens (--block_size); give more, or longer rows",
+                        files[0], files[1] ? " and others" : "",
+                        (long long)e->block_size);
+}
+
+/* Rows are read one by one, up to the first by which the loss can be divided: mostly the first
+ * of all. */
+static zt_err find_target(const struct zt_engine *e, const struct zt_eval_batches *it,
+                          int64_t num_rows, const struct zt_field_buffers *row,
+                          struct zt_fault *fault)
+{
+    double found = 0;
+    zt_err rc = ZT_OK;
+
+    for (int64_t i = 0; !rc && !(found > 0) && i < num_rows; i++) {
+        struct zt_widths widths = {0, 0};
+        int64_t rows = 0;
+
+        rc = zt_eval_batches_read(it, i, row, &rows, &widths, fault);
+        if (!rc)
+            found += zt_batch_divisor(
+                e, row, (struct zt_extent){1, widths.row, widths.source}, rows);
+    }
+    return rc || found > 0 ? rc : refuse_data(e, fault);
+}
+
+zt_err zt_engine_check_eval_data(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    const struct zt_batch_layout *l = &e->model->layout;
+    struct zt_field_buffers row = {.fields = l->fields, .num = l->num, .start = l->start};
+    int64_t most = run->eval_batches * run->per_device_eval_batch_size * run->world;
+    struct zt_eval_batches it;
+    void *values;
+    zt_err rc;
+
+    if (!run->do_eval || !e->eval_data)
+        return ZT_OK;
+    rc = zt_eval_batches_init(&it, e->eval_data, e->block_size, 1, 0, 1, fault);
+    if (rc || l->divisor == ZT_DIVISOR_ROWS)
+        return rc;
+    it.padding = zt_engine_padding(run);
+    it.source_size = e->source_size;
+    values = malloc(zt_field_bytes(&l->fields[l->divisor_field], zt_engine_extent(e, 1)));
+    if (!values)
+        return zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no host memory");
+    row.data[l->divisor_field] = values; /* no other field is read */
+    if (most <= 0 || most > it.num_batches)
+        most = it.num_batches;
+    rc = find_target(e, &it, most, &row, fault);
+    free(values);
+    return rc;
+}
+
+/* ---- an evaluation ---- */
+
 /* The batch is the caller's again when this returns. */
 static zt_err eval_batch(struct zt_engine *e, const struct zt_field_buffers *batch,
                          struct zt_extent size, int64_t rows, struct zt_measure *m,
@@ -111,10 +178,6 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
         rc = all_batches(e, &it, &m, sums, fault);
     if (!rc)
         rc = zt_sum_f64(e->sums, sums, 3, fault);
-    if (!rc && !(sums[1] > 0))
-        rc = zt_fault_set(fault, ZT_E_FORMAT,
-                          "the evaluation data hold nothing to compare with: no target "
-                          "token, of conversations no answer, is among them; give more");
     if (!rc) {
         stats = stats_of(e, step, sums);
         rc = zt_measure_finish(&m, e, &stats, fault);
@@ -125,6 +188,7 @@ zt_err zt_engine_evaluate(struct zt_engine *e, int64_t step, struct zt_fault *fa
     if (rc)
         return rc;
     e->results.loss = stats.loss;
+    e->results.step = step;
     zt_best_take(e, step, &stats);
     if (zt_comm_rank(e->comm) == 0) {
         zt_results_take(e, &stats, e->best.step == step);

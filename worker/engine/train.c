@@ -129,8 +129,9 @@ static zt_err read_step_stats(struct zt_engine *e, double *sumsq, double *loss,
 }
 
 /*
- * Steps without a finite loss that bf16 may skip one after the other: a bad row is past by
- * then. Weights that overflow stay as they are, as no loss scale gets smaller.
+ * Steps without a finite loss that a run may have one after the other: a bad row is past by
+ * then. Weights that overflow stay as they are: a smaller loss scale brings back gradients that
+ * overflow, and no loss.
  */
 #define MOST_LOST      20
 #define MOST_LOST_LAST 3 /* of a run that ends with them */
@@ -138,14 +139,16 @@ static zt_err read_step_stats(struct zt_engine *e, double *sumsq, double *loss,
 static zt_err check_lost_in_a_row(const struct zt_engine *e, int64_t most,
                                   struct zt_fault *fault)
 {
-    if (e->run->compute_dtype != ZT_BF16 || e->lost_in_a_row < most)
+    if (e->lost_in_a_row < most)
         return ZT_OK;
     return zt_fault_set(
         fault, ZT_E_NUMERIC,
-        "the loss is not finite in any of the last %lld steps, to step %lld: each was "
-        "skipped, and the weights have not changed since; lower the learning rate, or "
-        "look at the data, and go on from an earlier checkpoint",
-        (long long)e->lost_in_a_row, (long long)(e->steps_taken + e->skipped));
+        "the loss is not finite in any of the last %lld steps, to step %lld%s; lower the "
+        "learning rate, look at the data%s, and go on from an earlier checkpoint",
+        (long long)e->lost_in_a_row, (long long)(e->steps_taken + e->skipped),
+        e->lost_updated ? ""
+                        : ": each was skipped, and the weights have not changed since",
+        e->run->compute_dtype == ZT_F16 ? " or train with --bf16" : "");
 }
 
 /* Skip or go, and by how much to scale the gradients. */
@@ -300,6 +303,7 @@ static zt_err train_step(struct zt_engine *e, int64_t step, bool save_requested,
     *(o->skipped ? &e->skipped : &e->steps_taken) += 1;
     e->samples += e->run->train_batch_size;
     e->lost_in_a_row = isfinite(o->loss) ? 0 : e->lost_in_a_row + 1;
+    e->lost_updated = e->lost_in_a_row && (e->lost_updated || !o->skipped);
     return check_lost_in_a_row(e, MOST_LOST, fault);
 }
 
@@ -486,7 +490,10 @@ static bool evaluation_is_due(const struct zt_engine *e, int64_t step)
 static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
                            int64_t num_updates, struct zt_fault *fault)
 {
-    zt_err rc = e->stop_code ? ZT_OK : check_lost_in_a_row(e, MOST_LOST_LAST, fault);
+    bool scaled = e->run->compute_dtype == ZT_F16; /* it says why no scale helps */
+    zt_err rc = e->stop_code || (scaled && !num_finite)
+                    ? ZT_OK
+                    : check_lost_in_a_row(e, MOST_LOST_LAST, fault);
 
     if (rc || (num_finite && (num_updates || e->stop_code)) ||
         e->total_steps <= e->first_step)

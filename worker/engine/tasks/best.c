@@ -83,6 +83,7 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
         return;
     if (!b->step || is_better(run, value, b->metric, 0)) {
         b->metric = value;
+        b->loss = stats->loss;
         b->step = step;
         b->folder[0] = 0;
     }
@@ -129,6 +130,8 @@ zt_err zt_best_load(struct zt_engine *e, int64_t *step, struct zt_fault *fault)
         return ZT_OK;
     }
     *step = b->step;
+    e->results.loss = b->loss;
+    e->results.step = b->step;
     zt_results_go_back_to_best(e);
     if (e->run->rank == 0)
         zt_info("train", "the weights are those of step %lld, whose %s was the %s: %.6g",

@@ -72,17 +72,21 @@ zt_err zt_results_write(const struct zt_engine *e, struct zt_fault *fault)
 
 zt_err zt_results_check(const struct zt_engine *e, struct zt_fault *fault)
 {
+    char after[40] = "";
     zt_err rc;
 
-    if (e->run->do_train || isfinite(e->results.loss))
+    if (isfinite(e->results.loss))
         return ZT_OK;
     rc = zt_barrier(e->comm, fault); /* rank 0 has written what it writes */
     if (rc)
         return rc;
+    if (e->results.step)
+        snprintf(after, sizeof(after), " after step %lld", (long long)e->results.step);
     return zt_fault_set(fault, ZT_E_NUMERIC,
-                        "the loss of the evaluation is %g: look at the weights (zckpt "
-                        "verify names a tensor that is not finite) and the data",
-                        e->results.loss);
+                        "the loss of the evaluation%s is %g: look at the weights (zckpt "
+                        "verify names a tensor that is not finite) and the data%s",
+                        after, fabs(e->results.loss), /* nan, not -nan */
+                        e->run->compute_dtype == ZT_F16 ? ", or try --bf16" : "");
 }
 
 void zt_results_release(struct zt_engine *e)

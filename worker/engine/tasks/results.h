@@ -19,8 +19,8 @@ void zt_results_go_back_to_best(struct zt_engine *e);
  * ZT_E_CANTCREATE and what writing can fail with. */
 zt_err zt_results_write(const struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* An evaluation alone that has no finite loss is no success, as no training and no text would be
- * with these weights. Collective, behind zt_results_write(). ZT_E_NUMERIC. */
+/* A run whose last evaluation has no finite loss is no success: with these weights no further
+ * training and no text would be. Weights that were trained are saved by then. Collective, behind zt_results_write(). ZT_E_NUMERIC. */
 zt_err zt_results_check(const struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 void zt_results_release(struct zt_engine *e);
