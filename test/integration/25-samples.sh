@@ -57,6 +57,16 @@ done
 gpt2 2 "$tmp/e" --do_eval --eval_file "$tmp/ones.jsonl" --per_device_eval_batch_size 2
 check "  on two ranks as well" near "$(figure "$tmp/e" loss)" "$mean"
 
+# a sample that is longer: block_size tokens, and one behind them that is a target alone
+of_bytes() { # TEXT: the loss of a row of it, a token a byte
+    echo "{\"text\": \"$1\"}" >"$tmp/long.jsonl"
+    gpt2 1 "$tmp/e" --tokenizer_name bytes --do_eval --eval_file "$tmp/long.jsonl" --per_device_eval_batch_size 1 && figure "$tmp/e" loss
+}
+long=$(of_bytes abcdefghijklmnopqrs)
+check "a long sample has block_size targets" [ "$(figure "$tmp/e" tokens)" -eq 16 ]
+check "  the last of which is the token behind them" [ "$long" != "$(of_bytes abcdefghijklmnopQrs)" ]
+check "  and nothing else of what follows" [ "$long" = "$(of_bytes abcdefghijklmnopqZZZZZ)" ]
+
 # ---- training
 check "samples are trained on" train 1 "$tmp/1" --train_file "$tmp/rows.jsonl"
 check "  which the first line says" grep -q '8 rows of up to 16 tokens, 0.8 epochs of 60 samples' "$tmp/1" "$tmp/1.err"

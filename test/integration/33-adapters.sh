@@ -335,6 +335,27 @@ sed 's/q_proj.lora_A.weight"/q_proj.full_A.weight"/' "$tmp/kept" >"$tmp/same/ada
 check "a whole module of theirs is called that" refuses 65 "was trained whole (modules_to_save), and is no head of this model" \
     "${base[@]}" --adapter_name_or_path "$tmp/same"
 cp "$tmp/kept" "$tmp/same/adapter_model.safetensors"
+# those of a model of another type
+other() { # TEXT FOLDER FAMILY/MODEL PLUGIN [ARGS...]
+    local data=("${still[@]}")
+    [ $# -le 4 ] || data=("${@:5}")
+    "$bin/zworker" "$bin/models/$4.so" "${data[@]}" --model_name_or_path "test/golden/$3/model" --adapter_name_or_path "$2" \
+        >"$tmp/refused" 2>&1
+    [ $? -eq 65 ] && grep -qF -- "$1" "$tmp/refused" || { sed 's/^/# /' "$tmp/refused"; false; }
+}
+check "adapters of a llama are not a gpt2's" other "$tmp/run: these adapters were trained on a model of type llama, and that of \
+--model_name_or_path test/golden/gpt2/model is of type gpt2" "$tmp/run" gpt2 gpt2
+check "  nor a qwen3's" other "were trained on a model of type llama, and" "$tmp/run" qwen3 llama
+mkdir "$tmp/peft" && cp "$tmp/run"/adapter_* "$tmp/peft"
+check "  also where the config.json is that of the model they name" other "type llama, and" "$tmp/peft" gpt2 gpt2
+sed -i 's|"base_model_name_or_path": .*|"base_model_name_or_path": "some/model",|' "$tmp/peft/adapter_config.json"
+check "  and where none is here" other 'these adapters are of another model, some/model: their target ' "$tmp/peft" gpt2 gpt2
+check "  and fit a llama still" again --adapter_name_or_path "$tmp/peft" "${still[@]}" --output_dir "$tmp/fits"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --do_train --task classify --train_file test/golden/bert/classify/rows.jsonl --block_size 16 \
+    --max_steps 1 --lora_r 2 --model_name_or_path test/golden/bert/classify/model --output_dir "$tmp/bert" >"$tmp/log" 2>&1
+check "adapters of a bert are not a deberta's" other "were trained on a model of type bert, and that of --model_name_or_path \
+test/golden/deberta/classify/model is of type deberta-v2" "$tmp/bert" deberta/classify deberta --do_train --task classify \
+    --train_file test/golden/deberta/classify/rows.jsonl --block_size 16
 check "an option against it" refuses 65 "--lora_alpha: the adapter_config.json of" "${base[@]}" \
     --adapter_name_or_path "$tmp/same" --lora_alpha 3
 finish

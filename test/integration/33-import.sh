@@ -114,8 +114,9 @@ add_tensor() {
     } >"$tmp/new"
     mv "$tmp/new" "$file"
 }
-for of in "gpt2 transformer.wte.weight" "llama model.embed_tokens.weight"; do
-    read -r kind tied <<<"$of"
+for of in "gpt2 transformer.wte.weight a file with one of them alone is taken for both" \
+    "llama model.embed_tokens.weight if they are two, config.json must say \"tie_word_embeddings\": false"; do
+    read -r kind tied advice <<<"$of"
     config "$kind"
     LC_ALL=C sed -i "s/\"$tied\":/$(printf '%-*s' $((${#tied} + 2)) '"lm_head.weight"'):/" "$tmp/m/model.safetensors"
     import "$kind" --learning_rate 0 --output_dir "$tmp/head.$kind"
@@ -129,6 +130,7 @@ for of in "gpt2 transformer.wte.weight" "llama model.embed_tokens.weight"; do
     import "$kind"
     check "  one that is another is refused: 65" code_is 65
     check "  and named" err_has "lm_head.weight is not the same as $tied"
+    check "  with what can be done" err_has "$advice"
 done
 config gpt2
 add_tensor transformer.h.0.attn.bias transformer.wpe.weight

@@ -27,6 +27,28 @@ check "  in shards" test -f "$tmp/bin/pytorch_model.bin.index.json"
 check "  with their config.json" cmp -s "$tmp/hf/config.json" "$tmp/bin/config.json"
 run "zero_to_fp32 reads them back into one file" 0 "$bin/zero_to_fp32" "$tmp/bin" "$tmp/one.safetensors"
 run "nothing is lost on the way" 0 "$zckpt" diff "$tmp/hf" "$tmp/one.safetensors"
+run "  into one of torch.save's form too" 0 "$bin/zero_to_fp32" "$tmp/bin" "$tmp/one.bin"
+for end in pt pth PT; do
+    run "  by whatever ending that has: .$end" 0 "$bin/zero_to_fp32" "$tmp/bin" "$tmp/one.$end"
+    check "  which is a file" cmp "$tmp/one.bin" "$tmp/one.$end"
+    run "  and by zckpt" 0 "$zckpt" convert "$tmp/hf" "$tmp/two.$end"
+    check "  as well" cmp "$tmp/one.bin" "$tmp/two.$end"
+    run "  that is not cut" 2 "$zckpt" convert "$tmp/hf" "$tmp/none.$end" --max_shard_size 40KB
+    run "  nor of another form" 2 "$zckpt" convert "$tmp/hf" "$tmp/none.$end" --to safetensors
+done
+no_file() { # NAME WORDS COMMAND...: refused, and nothing is made
+    local name=$1 words=$2
+    shift 2
+    ! "$@" "$tmp/none.$name" >"$tmp/out" 2>"$tmp/err" && grep -qF "$tmp/none.$name: $words" "$tmp/err" && test ! -e "$tmp/none.$name"
+}
+for end in onnx h5 npz tar.gz; do
+    check "files of .$end are not written" no_file $end "files of this form (.${end##*.}) are not written; those that end in .safetensors, .bin" \
+        "$zckpt" convert "$tmp/hf"
+    check "  nor by zero_to_fp32" no_file $end "files of this form" "$bin/zero_to_fp32" "$tmp/hf"
+done
+check "  nor GGUF" no_file gguf "zckpt convert writes .gguf files" "$bin/zero_to_fp32" "$tmp/hf"
+run "  a folder may have any name" 0 "$zckpt" convert "$tmp/hf" "$tmp/any.onnx/"
+check "  as it is one by its slash" test -s "$tmp/any.onnx/model.safetensors"
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --model_name_or_path "$tmp/bin" --output_dir "$tmp/next"
 check "training starts from pytorch_model.bin" test -f "$tmp/next/model.safetensors"
 run "one step makes a difference" 1 "$zckpt" diff "$tmp/hf" "$tmp/next"
@@ -361,13 +383,13 @@ limited() { # limited COMMAND...: no file may have more than 200 KiB, which a la
 for form in universal pickle; do
     to=(--to $form)
     [ $form = universal ] || to+=(--max_shard_size 140KB)
-    run "a checkpoint becomes $form" 0 "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/mix.$form" "${to[@]}"
+    run "a checkpoint becomes $form" 0 "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/mix-$form" "${to[@]}"
     run "  one that cannot be written to its end does not replace it" 73 limited "$zckpt" convert "$tmp/wide2/checkpoint-1" \
-        "$tmp/mix.$form" "${to[@]}" --overwrite
-    run "  nor any part of it" 0 "$zckpt" diff "$tmp/mix.$form" "$tmp/wide1/checkpoint-1"
-    check "  and leaves nothing" test -z "$(find "$tmp/mix.$form" -name '.*.tmp')"
-    run "  and a whole one does" 0 "$zckpt" convert "$tmp/wide2/checkpoint-1" "$tmp/mix.$form" "${to[@]}" --overwrite
-    run "  in all of it" 0 "$zckpt" diff "$tmp/mix.$form" "$tmp/wide2/checkpoint-1"
+        "$tmp/mix-$form" "${to[@]}" --overwrite
+    run "  nor any part of it" 0 "$zckpt" diff "$tmp/mix-$form" "$tmp/wide1/checkpoint-1"
+    check "  and leaves nothing" test -z "$(find "$tmp/mix-$form" -name '.*.tmp')"
+    run "  and a whole one does" 0 "$zckpt" convert "$tmp/wide2/checkpoint-1" "$tmp/mix-$form" "${to[@]}" --overwrite
+    run "  in all of it" 0 "$zckpt" diff "$tmp/mix-$form" "$tmp/wide2/checkpoint-1"
 done
 run "a first one that fails is not there" 73 limited "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/first" --to universal
 run "  so the same command works" 0 "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/first" --to universal

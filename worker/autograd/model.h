@@ -140,6 +140,8 @@ struct zt_twin {
     char *name;
 };
 const struct zt_twin *zt_model_twins(const struct zt_model *m, int *num);
+/* Is its head the embedding whatever a config.json says of tie_word_embeddings? */
+bool zt_model_is_always_tied(const struct zt_model *m);
 /* A member of config.json that stays with the weights and changes nothing that they compute. */
 bool zt_model_carries(const char *key);
 /* Does the plugin say that a tensor of this name means nothing? */

@@ -14,6 +14,7 @@
 #include "worker/autograd/model_private.h"
 
 #define MOST_NAMED 8 /* members in one sentence */
+#define TIED       "tie_word_embeddings"
 
 /* Of every model of transformers: about files and tasks, not the network. */
 static const char *const meaningless[] = {"_name_or_path",
@@ -160,6 +161,8 @@ void zt_model_config_must(zt_model *m, const char *key, const char *allowed)
         zt_model_misuse(m, "%s must be one of %s, which is no JSON list", key, allowed);
     for (size_t i = 0; i < json_array_size(list); i++)
         fits = fits || json_equal(v, json_array_get(list, i));
+    if (strcmp(key, TIED) == 0 && json_array_size(list) == 1)
+        m->priv->import.always_tied = json_is_true(json_array_get(list, 0));
     text = fits ? NULL : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
     if (!fits && who_takes(key, v))
         zt_model_refuse_config(m, "\"%s\" is %.60s: %s %s", key,
@@ -286,4 +289,11 @@ const struct zt_twin *zt_model_twins(const struct zt_model *m, int *num)
 {
     *num = m->priv->import.num_twins;
     return m->priv->import.twins;
+}
+
+bool zt_model_is_always_tied(const struct zt_model *m)
+{
+    const struct zt_import *in = &m->priv->import;
+
+    return in->always_tied || (m->priv->imported && !is_noted(in, TIED, false));
 }

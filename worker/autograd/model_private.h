@@ -21,6 +21,7 @@ struct zt_import {
     int num_ignored;
     struct zt_twin *twins;
     int num_twins;
+    bool always_tied; /* of tie_word_embeddings only true is built */
 };
 
 struct zt_model_private {

@@ -161,29 +161,31 @@ static void report_bad_choice(struct zt_config *c, const struct zt_item *i)
                                             best ? best : "", best ? "\"?)" : ""));
 }
 
-static bool convert_choice(struct zt_config *c, struct zt_item *i)
+static bool convert_choice(struct zt_config *c, struct zt_item *i, bool strict)
 {
     bool any_case = i->key->flags & ZT_KEY_ANY_CASE;
     bool number = strchr("0123456789", *i->key->choices) != NULL;
     const char *text = i->value->text, *found = NULL;
+    bool quoted = i->value->type == ZT_JSON_STRING;
+    bool is_number = i->value->type == ZT_JSON_NUMBER || (quoted && strict);
     char whole[ZT_DOUBLE_TEXT];
     double real;
 
-    if (number && i->value->type == ZT_JSON_NUMBER && zt_parse_double(text, &real)) {
+    if (number && is_number && zt_parse_double(text, &real)) {
         zt_format_double(real, whole); /* 2.0 is 2 */
         found = find_spelling(c, i->key, whole, false);
-    } else if (!number && i->value->type == ZT_JSON_STRING) {
+    } else if (!number && quoted) {
         found = find_spelling(c, i->key, text, any_case);
     }
     if (!found) {
-        if (i->value->type == ZT_JSON_STRING)
+        if (quoted)
             report_bad_choice(c, i);
         else
             report_wrong_value(
                 c, i, zt_text_arena_printf(&c->arena, "one of %s", i->key->choices));
         return false;
     }
-    if (strcmp(found, text) != 0)
+    if (strcmp(found, text) != 0 || (number && quoted))
         replace_value(c, i, number ? ZT_JSON_NUMBER : ZT_JSON_STRING, found);
     return true;
 }
@@ -278,7 +280,7 @@ bool zt_config_convert(struct zt_config *c, struct zt_item *item, bool strict)
     case ZT_KEY_FLOAT:
         return convert_number(c, item, strict);
     case ZT_KEY_ENUM:
-        return convert_choice(c, item);
+        return convert_choice(c, item, strict);
     case ZT_KEY_ARRAY:
         return convert_array(c, item);
     case ZT_KEY_STRING:

@@ -16,17 +16,18 @@ static const struct {
 };
 
 static const char intro[] =
-    "A config is one JSON object in DeepSpeed's format; comments, trailing commas and "
-    "numbers such as 5e8 are accepted, as DeepSpeed accepts them (it reads Hjson). "
-    "Unknown keys, keys that stand twice and values of "
-    "the wrong type are errors that name file, line and column; what can only mean one "
-    "value "
-    "of the right type is taken, with a note: \"yes\" as true. Keys that begin with '_' "
-    "or '#', and those listed in the top-level array \"x-ignore\", are comments. "
-    "\"auto\" "
-    "takes the value of the run option that belongs to the key. "
-    "The option --check_config prints the resolved config and where each value comes "
-    "from.";
+    "A config is one JSON object in DeepSpeed's format; comments, trailing commas "
+    "and numbers such as 5e8 are accepted, as DeepSpeed accepts them (it reads "
+    "Hjson). Unknown keys, keys that stand twice and values of the wrong type are "
+    "errors that name file, line and column; what can only mean one value of the "
+    "right type is taken, with a note: \"yes\" as true. A number in quotes is taken "
+    "in the sections where DeepSpeed converts it (zero_optimization, fp16, bf16, "
+    "those of monitors, comms_logger and a few more): \"stage\": \"2\" as 2; "
+    "elsewhere, as at the top level and in the params of optimizer and scheduler, it "
+    "is an error. Keys that begin with '_' or '#', and those listed in the top-level "
+    "array \"x-ignore\", are comments. \"auto\" takes the value of the run option "
+    "that belongs to the key. The option --check_config prints the resolved config "
+    "and where each value comes from.";
 
 /* What "auto" means for a key; *prefix is "--" before the name of an option, else "". */
 static const char *auto_rule(const struct zt_key *k, const char **prefix)

@@ -245,6 +245,13 @@ static zt_err check_unused(const struct zt_engine *e, const struct zt_hf_folder 
     return ZT_OK;
 }
 
+/* Whether another config.json makes a parameter of the twin. A head may have its own weight; the
+ * embeddings of encoder and decoder are one in every model. */
+static bool may_be_two(const struct zt_model *m, const struct zt_twin *twin)
+{
+    return !zt_model_is_always_tied(m) && !strstr(twin->name, "embed_tokens");
+}
+
 /* This rank's share of what a tensor and its twin must have in common. */
 static zt_err compare_twin(const struct zt_engine *e, const struct zt_twin *twin,
                            const struct zt_safetensors_tensor *t,
@@ -269,9 +276,13 @@ static zt_err compare_twin(const struct zt_engine *e, const struct zt_twin *twin
     if (same || (rc && has_shape(other, twin->param) && other->loadable))
         return rc;
     return zt_fault_set(fault, ZT_E_FORMAT,
-                        "%s: %s is not the same as %s, as it is in this model; if they "
-                        "are two, config.json must say \"tie_word_embeddings\": false",
-                        other->path, other->name, t->name);
+                        "%s: %s is not the same as %s, as it is in this model; %s",
+                        other->path, other->name, t->name,
+                        may_be_two(e->model, twin)
+                            ? "if they are two, config.json must say "
+                              "\"tie_word_embeddings\": false"
+                            : "its plugin has one weight for both and builds no other "
+                              "model: a file with one of them alone is taken for both");
 }
 
 static zt_err check_twins(const struct zt_engine *e, const struct zt_hf_folder *hf,

@@ -17,6 +17,7 @@
 #include "worker/checkpoint/folder_lock.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/tokenizer_files.h"
+#include "worker/tools/output_name.h"
 #include "worker/torch_file/torch_write.h"
 
 #define PICKLE_INDEX "pytorch_model.bin.index.json"
@@ -464,13 +465,6 @@ static zt_err write_neighbours(const struct neighbours *n, const char *to, bool 
 
 /* ---- all ---- */
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-
-    return n > k && strcmp(s + n - k, tail) == 0;
-}
-
 zt_err zt_export_check_is_model(const struct zt_checkpoint_source *s, const char *to,
                                 struct zt_fault *fault)
 {
@@ -498,14 +492,20 @@ zt_err zt_export_check_is_model(const struct zt_checkpoint_source *s, const char
 zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
                  struct zt_exported *made, struct zt_fault *fault)
 {
-    bool bin = ends_with(how->to, ".bin"), safe = ends_with(how->to, ".safetensors");
+    zt_name_form form = zt_form_of_name(how->to);
+    bool bin = form == ZT_NAME_PICKLE, safe = form == ZT_NAME_SAFETENSORS;
     bool pickles = bin || (!safe && !how->safe);
     char found[PATH_MAX];
     bool folder = !bin && !safe, replaces = folder && zt_find_model(how->to, found);
     struct neighbours beside = {NULL, NULL};
     struct export_list list = {0};
-    zt_err rc = folder ? zt_export_check_is_model(s, how->to, fault) : ZT_OK;
+    zt_err rc = zt_check_output_name(how->to, fault);
 
+    if (!rc && form == ZT_NAME_GGUF)
+        rc = zt_fault_set(fault, ZT_E_USAGE, "%s: zckpt convert writes .gguf files",
+                          how->to);
+    if (!rc && folder)
+        rc = zt_export_check_is_model(s, how->to, fault);
     if (!rc && folder)
         rc = zt_folder_lock_check(how->to, fault);
     if (!rc && folder)

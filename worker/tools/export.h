@@ -12,7 +12,7 @@
 #define ZT_EXPORT_PIECE (1 << 20) /* elements that go through the buffer at once */
 
 struct zt_tensor_export {
-    const char *to;      /* ends in .bin or .safetensors: that file; else a folder */
+    const char *to;      /* a file by its ending (output_name.h), else a folder */
     zt_dtype dtype;      /* of floats: ZT_F32, ZT_BF16 or ZT_F16 */
     int64_t shard_bytes; /* of files in a folder */
     bool safe;           /* a folder of safetensors, not of pickles */

@@ -218,8 +218,15 @@ static const struct {
     {{"--redirects", "0", "--nnodes=1:1", "--role", "default"}, NULL},
     {{"--include_num_input_tokens_seen", "non_padding", "--project", "huggingface"},
      NULL},
-    {{"--deepspeed", "{\"zero_optimization\": {\"stage\": \"3\"}}"},
-     "must be one of 0|1|2|3, a number without quotes, not \"3\""},
+    {{"--deepspeed", "{\"zero_optimization\": {\"stage\": \"3\"}}"}, NULL},
+    {{"--deepspeed", "{\"zero_optimization\": {\"stage\": \"4\"}}"},
+     "must be one of 0|1|2|3, a number without quotes, not \"4\""},
+    {{"--deepspeed",
+      "{\"optimizer\": {\"type\": \"AdamW\", \"params\": {\"lr\": \"1e-3\"}}}"},
+     "\"optimizer.params.lr\" must be a number in [0,inf), not \"1e-3\": write it "
+     "without "
+     "quotes"},
+    {{"--deepspeed", "{\"train_batch_size\": \"8\"}"}, "write it without quotes"},
     {{"--deepspeed", "{\"dump_state\": True}"}, "a value of Python's; JSON has true"},
     {{"--num_gpus", "-1"}, "--num_gpus is an option of zlaunch"},
     {{"--deepspeed", "{\"replace_with_kernel_inject\": true, \"dtype\": \"fp16\"}"},

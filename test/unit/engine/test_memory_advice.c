@@ -178,10 +178,13 @@ static void test_what_the_process_takes_is_what_proc_counts(void **state)
 }
 
 /* Of an advice, which has each as an option or not. */
-enum { STAGE, OPTIMIZER, WEIGHTS, RECOMPUTE, ROWS, NUM_CHANGES };
-static const char *const options[NUM_CHANGES] = {
-    "--zero_stage ", "--offload_optimizer_device ", "--offload_param_device ",
-    "--gradient_checkpointing", "--per_device_train_batch_size "};
+enum { STAGE, OPTIMIZER, WEIGHTS, RECOMPUTE, ROWS, RANKS, NUM_CHANGES };
+static const char *const options[NUM_CHANGES] = {"--zero_stage ",
+                                                 "--offload_optimizer_device ",
+                                                 "--offload_param_device ",
+                                                 "--gradient_checkpointing",
+                                                 "--per_device_train_batch_size ",
+                                                 "--num_gpus "};
 
 /* Whether the job fits as the advice says, but for one change. */
 static bool fits_but_for(struct job *j, const char *advice, int left_out)
@@ -204,6 +207,10 @@ static bool fits_but_for(struct job *j, const char *advice, int left_out)
     if (at[ROWS]) {
         t.run.micro_batch_size = atoi(at[ROWS] + strlen(options[ROWS]));
         t.run.grad_accum_steps = j->run->micro_batch_size / t.run.micro_batch_size;
+    }
+    if (at[RANKS]) {
+        t.run.world = t.run.local_world = atoi(at[RANKS] + strlen(options[RANKS]));
+        t.run.grad_accum_steps *= j->run->world / t.run.world;
     }
     fits = zt_memory_trial_fits(&t);
     zt_memory_trial_end(&t);
@@ -266,6 +273,65 @@ static void test_a_limit_of_the_device_advises_offload(void **state)
     says(refusal(&j, SIZE_MAX),
          "; \"zero_optimization\": {\"stage\": 1, \"offload_optimizer\": {\"device\": "
          "\"cpu\"}} would fit, with ");
+    job_close(&j);
+}
+
+/* What a rank of the job takes as one of `world`, with its state on the host. */
+static struct zt_memory_plan offloaded(struct job *j, int world, bool weights)
+{
+    struct zt_memory_trial t = {.given = &j->in, .of = &j->plan};
+
+    zt_memory_trial_begin(&t);
+    zt_memory_trial_set_stage(&t, weights ? 3 : 1);
+    t.run.zero.offload_optimizer =
+        (struct zt_offload_optimizer){.device = ZT_OFFLOAD_CPU, .ratio = 1};
+    if (weights)
+        t.run.zero.offload_param.device = ZT_OFFLOAD_CPU;
+    t.run.world = t.run.local_world = world;
+    t.run.grad_accum_steps = j->run->world / world;
+    (void)zt_memory_trial_fits(&t);
+    zt_memory_trial_end(&t);
+    return t.plan;
+}
+
+/* Four ranks of one row that gather no more than they need at once. */
+static void job_open_of_four(struct job *j, const char *more)
+{
+    job_open(j, 4, "1", more);
+    j->run->gradient_checkpointing = true;
+    j->run->zero.max_live_parameters = j->run->zero.prefetch_bucket_size =
+        j->run->zero.param_persistence_threshold = 0;
+    expect_ok(zt_memory_plan_make(&j->in, &j->plan, &j->fault), &j->fault);
+    j->plan.sharers = 4;
+}
+
+/* Of a device that is too small without offload and a machine that is too small for all. */
+static void test_fewer_ranks_with_offload_are_advised_where_they_fit(void **state)
+{
+    struct zt_memory_plan optimizer, all;
+    struct job j;
+
+    (void)state;
+    job_open_of_four(&j, NULL);
+    optimizer = offloaded(&j, 1, false);
+    all = offloaded(&j, 1, true);
+    assert_true(all.on_device < optimizer.on_device);
+    j.plan.device_limit = optimizer.on_device;
+    says(refusal(&j, optimizer.total),
+         "; --num_gpus 1 --zero_stage 1 --offload_optimizer_device cpu "
+         "--gradient_accumulation_steps 4 would fit, with ");
+    j.plan.device_limit = all.on_device;
+    says(refusal(&j, all.total),
+         "; --num_gpus 1 --zero_stage 3 --offload_optimizer_device cpu "
+         "--offload_param_device cpu --gradient_accumulation_steps 4 would fit, with ");
+    job_close(&j);
+
+    job_open_of_four(&j, "--deepspeed={\"zero_optimization\": {\"stage\": 0}}");
+    j.plan.device_limit = all.on_device;
+    says(refusal(&j, all.total),
+         "; --num_gpus 1 \"zero_optimization\": {\"stage\": 3, \"offload_optimizer\": "
+         "{\"device\": \"cpu\"}, \"offload_param\": {\"device\": \"cpu\"}} "
+         "--gradient_accumulation_steps 4 would fit, with ");
     job_close(&j);
 }
 
@@ -503,6 +569,7 @@ int main(void)
         cmocka_unit_test(test_what_the_process_takes_itself_is_part_of_the_plan),
         cmocka_unit_test(test_what_the_process_takes_is_what_proc_counts),
         cmocka_unit_test(test_a_limit_of_the_device_advises_offload),
+        cmocka_unit_test(test_fewer_ranks_with_offload_are_advised_where_they_fit),
         cmocka_unit_test(
             test_files_have_the_room_of_all_folders_that_they_are_striped_over),
         cmocka_unit_test(test_weights_that_stay_in_host_memory_are_told_to_go),

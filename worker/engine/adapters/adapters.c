@@ -113,6 +113,49 @@ static zt_err read_options(const struct zt_run *run, struct zt_peft_config *c,
                            false, &c->targets, fault);
 }
 
+/* ---- the model that a folder of adapters is for ---- */
+
+/* "llama" of a folder's config.json; NULL: it has none. The caller frees. */
+static char *model_type_of(const char *dir)
+{
+    char path[PATH_MAX];
+    json_t *root = NULL;
+    const char *type;
+    char *out;
+
+    if (snprintf(path, sizeof(path), "%s/config.json", dir) < (int)sizeof(path))
+        root = json_load_file(path, 0, NULL);
+    type = json_string_value(json_object_get(root, "model_type"));
+    out = type ? strdup(type) : NULL;
+    json_decref(root);
+    return out;
+}
+
+/* What the config.json beside the adapters says, or that of the folder that peft names, where it
+ * is here. Adapters of another model would fit by chance at best. */
+static zt_err check_model_type(const struct zt_engine *e, const struct zt_peft_config *c,
+                               struct zt_fault *fault)
+{
+    const char *dir = e->run->adapter_name_or_path;
+    char *text = zt_model_config_text(e->model), *was = model_type_of(dir);
+    json_t *root = text ? json_loads(text, 0, NULL) : NULL;
+    const char *now = json_string_value(json_object_get(root, "model_type"));
+    zt_err rc = text ? ZT_OK : no_memory(fault);
+
+    if (!was && c->base)
+        was = model_type_of(c->base);
+    if (!rc && was && now && strcmp(was, now) != 0)
+        rc = zt_fault_set(fault, ZT_E_CONFIG,
+                          "--adapter_name_or_path %s: these adapters were trained on a "
+                          "model of type %s, and that of --model_name_or_path %s is of "
+                          "type %s; give the model that they were trained on",
+                          dir, was, e->run->model_name_or_path, now);
+    json_decref(root);
+    free(text);
+    free(was);
+    return rc;
+}
+
 /* ---- what is the model's own ---- */
 
 static bool is_saved(const struct zt_adapters *a, const struct zt_param *p)
@@ -213,10 +256,12 @@ static zt_err choose_weights(struct zt_model *m, struct zt_adapters *a,
 }
 
 /* Each name of modules has to mean some, or it is misspelt: those that there are. */
-static zt_err check_names(const struct zt_model *m, const struct zt_adapters *a,
+static zt_err check_names(const struct zt_engine *e, const struct zt_adapters *a,
                           struct zt_fault *fault)
 {
     const struct zt_targets *t = &a->cfg.targets;
+    const struct zt_model *m = e->model;
+    const char *dir = e->run->adapter_name_or_path;
     char have[400] = "", path[PATH_BYTES];
     static const char all[] = ZT_ALL_LINEAR;
     const char *unused = a->num ? NULL : t->pattern ? t->pattern : all;
@@ -251,6 +296,13 @@ static zt_err check_names(const struct zt_model *m, const struct zt_adapters *a,
         return zt_fault_set(fault, ZT_E_CONFIG,
                             "adapters: no module of this model has a linear op, so none "
                             "can have an adapter");
+    if (unused && dir)
+        return zt_fault_set(
+            fault, ZT_E_CONFIG,
+            "--adapter_name_or_path %s: these adapters are of another "
+            "model%s%s: their target \"%s\" is no module of this one with "
+            "a linear op; there are: %s",
+            dir, a->cfg.base ? ", " : "", a->cfg.base ? a->cfg.base : "", unused, have);
     return unused ? zt_fault_set(fault, ZT_E_CONFIG,
                                  "adapters: the target \"%s\" is no module of this model "
                                  "with a linear op; there are: %s",
@@ -415,6 +467,8 @@ static zt_err open_all(struct zt_engine *e, struct zt_adapters *a, struct zt_fau
 
     if (!rc && run->adapter_name_or_path)
         rc = check_options(run, &a->cfg, fault);
+    if (!rc && run->adapter_name_or_path)
+        rc = check_model_type(e, &a->cfg, fault);
     if (!rc)
         rc = read_class(e->model, a, fault);
     if (!rc)
@@ -424,7 +478,7 @@ static zt_err open_all(struct zt_engine *e, struct zt_adapters *a, struct zt_fau
     if (!rc)
         rc = choose_weights(e->model, a, fault);
     if (!rc)
-        rc = check_names(e->model, a, fault);
+        rc = check_names(e, a, fault);
     if (!rc)
         rc = check_saved(e->model, a, fault);
     if (!rc)

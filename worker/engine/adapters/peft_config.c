@@ -161,6 +161,17 @@ static zt_err read_saved(const char *path, const json_t *root, struct zt_peft_co
     return rc;
 }
 
+static zt_err read_base(const char *path, const json_t *root, struct zt_peft_config *c,
+                        struct zt_fault *fault)
+{
+    const char *base =
+        json_string_value(json_object_get(root, "base_model_name_or_path"));
+
+    c->base = base ? strdup(base) : NULL;
+    return !base || c->base ? ZT_OK
+                            : zt_fault_set(fault, ZT_E_NOMEM, "%s: no host memory", path);
+}
+
 /* A list of names, or one string: all-linear or a regular expression. */
 static zt_err read_targets(const char *path, const json_t *root, struct zt_targets *out,
                            struct zt_fault *fault)
@@ -205,6 +216,8 @@ static zt_err read_root(const char *path, const json_t *root, struct zt_peft_con
         rc = read_flag(path, root, "use_rslora", &c->rslora, fault);
     if (!rc)
         rc = read_saved(path, root, c, fault);
+    if (!rc)
+        rc = read_base(path, root, c, fault);
     return rc ? rc : read_targets(path, root, &c->targets, fault);
 }
 
@@ -238,6 +251,7 @@ void zt_peft_config_release(struct zt_peft_config *c)
     for (int i = 0; i < c->num_saved; i++)
         free(c->saved[i]);
     free(c->saved);
+    free(c->base);
     zt_targets_close(&c->targets);
     *c = (struct zt_peft_config){.rank = 0};
 }

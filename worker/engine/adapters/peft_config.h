@@ -17,6 +17,7 @@ struct zt_peft_config {
     struct zt_targets targets;
     char **saved; /* modules that are trained and stored whole, (num_saved) */
     int num_saved;
+    char *base; /* base_model_name_or_path; NULL: it says none */
 };
 
 /* `path`: of an adapter_config.json. ZT_E_NOINPUT, ZT_E_FORMAT, ZT_E_CONFIG: what is not built. */

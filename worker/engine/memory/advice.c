@@ -46,11 +46,16 @@ static const int orders[] = {EVAL,
                              OFFLOAD | PARAMS | HOST | RECOMPUTE | ROWS,
                              RANKS,
                              RANKS | RECOMPUTE | ROWS,
-                             BLOCK | RANKS | STAGE | RECOMPUTE | ROWS,
-                             BLOCK | OFFLOAD | PARAMS | RECOMPUTE | ROWS,
                              OFFLOAD | PARAMS | LIVE | RECOMPUTE | ROWS,
                              OFFLOAD | PARAMS | LIVE | HOST | RECOMPUTE | ROWS,
-                             BLOCK | OFFLOAD | PARAMS | LIVE | HOST | RECOMPUTE | ROWS};
+                             RANKS | OFFLOAD | RECOMPUTE | ROWS,
+                             RANKS | OFFLOAD | PARAMS | RECOMPUTE | ROWS,
+                             RANKS | OFFLOAD | PARAMS | LIVE | RECOMPUTE | ROWS,
+                             RANKS | OFFLOAD | PARAMS | LIVE | HOST | RECOMPUTE | ROWS,
+                             BLOCK | RANKS | STAGE | RECOMPUTE | ROWS,
+                             BLOCK | OFFLOAD | PARAMS | RECOMPUTE | ROWS,
+                             BLOCK | RANKS | OFFLOAD | PARAMS | LIVE | HOST | RECOMPUTE |
+                                 ROWS};
 
 /* Moving state to the host helps where that memory is another, or counted apart. */
 static bool may_offload(const struct zt_memory_trial *t)

@@ -6,23 +6,30 @@
 #include "common/files/models.h"
 #include "worker/tools/convert.h"
 #include "worker/tools/export.h"
+#include "worker/tools/output_name.h"
 #include "worker/tools/zckpt/zckpt.h"
 
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-
-    return n > k && strcmp(s + n - k, tail) == 0;
-}
+static const char *const forms[] = {[ZT_NAME_FOLDER] = NULL,
+                                    [ZT_NAME_PICKLE] = "pickle",
+                                    [ZT_NAME_SAFETENSORS] = "safetensors",
+                                    [ZT_NAME_GGUF] = "gguf"};
 
 /* What DST is to be, where --to does not say. */
 static const char *guess_form(const struct zt_checkpoint_source *s, const char *to)
 {
-    return ends_with(to, ".gguf")          ? "gguf"
-           : ends_with(to, ".bin")         ? "pickle"
-           : ends_with(to, ".safetensors") ? "safetensors"
-           : s->deepspeed                  ? "zlaunch"
-                                           : "safetensors";
+    const char *named = forms[zt_form_of_name(to)];
+
+    return named ? named : s->deepspeed ? "zlaunch" : "safetensors";
+}
+
+static zt_err check_name(const char *to, const char *form, struct zt_fault *fault)
+{
+    const char *named = forms[zt_form_of_name(to)];
+
+    if (named && strcmp(named, form) != 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "%s: its ending says another form than --to %s", to, form);
+    return zt_check_output_name(to, fault);
 }
 
 static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool safe,
@@ -44,14 +51,10 @@ static zt_err to_weights(struct zt_checkpoint_source *s, const char *to, bool sa
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--max_shard_size %s: no size; 5GB, 500MB and 2GiB are some",
                             size);
-    if (zt_args_given(args, "max_shard_size") &&
-        (ends_with(to, ".bin") || ends_with(to, ".safetensors")))
+    if (zt_args_given(args, "max_shard_size") && zt_form_of_name(to) != ZT_NAME_FOLDER)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--max_shard_size cuts files in a folder, and %s is one file",
                             to);
-    if (safe ? ends_with(to, ".bin") : ends_with(to, ".safetensors"))
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "%s: its ending says another form than --to", to);
     rc = zt_export(s, &how, &made, fault);
     if (!rc)
         zt_export_print(&how, &made, dtype);
@@ -104,7 +107,9 @@ zt_err zt_zckpt_convert(const zt_args *args, const char *const *words, int num_w
         return rc;
     if (!form)
         form = guess_form(s, words[1]);
-    rc = check_options(form, args, fault);
+    rc = check_name(words[1], form, fault);
+    if (!rc)
+        rc = check_options(form, args, fault);
     if (!rc && strcmp(form, "universal") != 0 && strcmp(form, "zlaunch") != 0)
         rc = zt_zckpt_check_out(words[1], args, fault);
     if (!rc)

@@ -94,8 +94,8 @@ static const struct zt_tool tool = {
     .words = "CHECKPOINT_DIR OUTPUT",
     .about =
         "Write the weights of a checkpoint of zlaunch or of DeepSpeed (ZeRO stages 1 to "
-        "3) as one model in fp32. OUTPUT that ends in .bin or .safetensors is a file, "
-        "else a folder. Data stream through a small buffer, whatever their size",
+        "3) as one model in fp32. OUTPUT that ends in .bin, .pt, .pth or .safetensors is "
+        "a file, else a folder. Data stream through a small buffer, whatever their size",
     .min_words = 2,
     .max_words = 2,
     .options = options,
