@@ -41,7 +41,7 @@ static zt_err missing(const char *name, const char *because, struct zt_fault *fa
 {
     return zt_fault_set(fault, ZT_E_USAGE,
                         "environment variable %s is not set, but %s is: a rank needs "
-                        "both",
+                        "both, and a job of one rank neither",
                         name, because);
 }
 
@@ -100,7 +100,7 @@ static zt_err read_names(const struct names *n, struct zt_launch_env *p,
     const char *first = text_of(n->rank);
     zt_err rc = ZT_OK;
 
-    if (text_of(n->world) || (first && strcmp(first, "0") != 0))
+    if (text_of(n->world) || first)
         rc = need_int(n->world, n->rank, 1, MAX_WORLD, &world, fault);
     if (!rc && (world > 1 || first))
         rc = need_int(n->rank, n->world, 0, world - 1, &rank, fault);

@@ -133,7 +133,7 @@ static bool prints_json(void)
 }
 
 /* --check_config and --dry_run: say what would be done, to stdout, from rank 0. */
-static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
+static zt_err describe(struct zt_engine *e, const struct zt_run *run,
                        struct zt_fault *fault)
 {
     bool json = prints_json();
@@ -157,7 +157,8 @@ static zt_err describe(const struct zt_engine *e, const struct zt_run *run,
         describe_as_json(e, run, &others);
     else
         describe_as_text(e, run, &others);
-    return zt_engine_check_plan(e, fault);
+    rc = zt_engine_check_plan(e, fault);
+    return rc ? rc : zt_engine_check_folders(e, fault);
 }
 
 /* What the config has that is odd or without effect; and all of it if it says so. */

@@ -22,6 +22,27 @@ static bool leads_nowhere(const char *path, char to[PATH_MAX])
     return n >= 0;
 }
 
+static zt_err refuse_to_make(const char *what, const char *dir, const char *path,
+                             int error, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_CANTCREATE, "%s%s%s: cannot make the folder %s: %s",
+                        what ? what : "", what ? " " : "", dir, path, strerror(error));
+}
+
+static zt_err refuse_link(const char *what, const char *dir, const char *path,
+                          const char *to, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_CANTCREATE,
+                        "%s%s%s: %s is a link to %s, which is not there",
+                        what ? what : "", what ? " " : "", dir, path, to);
+}
+
+static zt_err refuse_length(const char *what, const char *dir, struct zt_fault *fault)
+{
+    return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long",
+                        what ? what : dir);
+}
+
 zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
                        struct zt_fault *fault)
 {
@@ -32,8 +53,7 @@ zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
     if (made)
         *made = 0;
     if (n >= sizeof(path))
-        return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: the path is too long",
-                            what ? what : dir);
+        return refuse_length(what, dir, fault);
     memcpy(path, dir, n + 1);
     for (size_t i = 1; i <= n; i++) {
         char c = path[i];
@@ -46,15 +66,39 @@ zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
         else if (errno == ENOENT && tries++ < MOST_TRIES)
             i = 0; /* another run that begins has made a parent of it, and removed it */
         else if (errno != EEXIST)
-            return zt_fault_set(fault, ZT_E_CANTCREATE,
-                                "%s%s%s: cannot make the folder %s: %s", what ? what : "",
-                                what ? " " : "", dir, path, strerror(errno));
+            return refuse_to_make(what, dir, path, errno, fault);
         else if (leads_nowhere(path, to))
-            return zt_fault_set(fault, ZT_E_CANTCREATE,
-                                "%s%s%s: %s is a link to %s, which is not there",
-                                what ? what : "", what ? " " : "", dir, path, to);
+            return refuse_link(what, dir, path, to, fault);
         if (made)
             *made = first;
+        memcpy(path, dir, n + 1);
+    }
+    return ZT_OK;
+}
+
+/* Down to the first that is not there: the one above it is to take it. */
+zt_err zt_folders_check(const char *what, const char *dir, struct zt_fault *fault)
+{
+    char path[PATH_MAX], to[PATH_MAX], above[PATH_MAX] = ".";
+    size_t n = strlen(dir);
+    struct stat st;
+
+    if (n >= sizeof(path))
+        return refuse_length(what, dir, fault);
+    memcpy(path, dir, n + 1);
+    if (*dir == '/')
+        memcpy(above, "/", 2);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] && path[i] != '/')
+            continue;
+        path[i] = 0;
+        if (leads_nowhere(path, to))
+            return refuse_link(what, dir, path, to, fault);
+        if (stat(path, &st) < 0)
+            return errno != ENOENT || access(above, W_OK | X_OK) < 0
+                       ? refuse_to_make(what, dir, path, errno, fault)
+                       : ZT_OK;
+        memcpy(above, path, i + 1);
         memcpy(path, dir, n + 1);
     }
     return ZT_OK;

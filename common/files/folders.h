@@ -18,6 +18,10 @@
 zt_err zt_folders_make(const char *what, const char *dir, size_t *made,
                        struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Whether zt_folders_make() could, as far as can be seen without making one. ZT_E_CANTCREATE, in its words. */
+zt_err zt_folders_check(const char *what, const char *dir,
+                        struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Those that zt_folders_make() made, unless something is in them by now. Fine in a signal
  * handler. */
 void zt_folders_remove(const char *dir, size_t made);

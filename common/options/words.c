@@ -284,6 +284,14 @@ static bool is_refused(const struct zt_foreign *rows, const char *name)
     return false;
 }
 
+/* What follows an option that is wrong: its value, if it has one, is no second problem. */
+static void skip_value(struct word_reader *r, const char *word)
+{
+    if (!strchr(word, '=') && r->at + 1 < r->argc && !is_option(r->argv[r->at + 1]) &&
+        !is_target(r, r->at + 1))
+        r->at++;
+}
+
 static void unknown_option(struct word_reader *r, const char *word, size_t n)
 {
     const char *best;
@@ -310,10 +318,7 @@ static void unknown_option(struct word_reader *r, const char *word, size_t n)
     else
         zt_problems_add(r->report, ZT_E_USAGE, "--%s: unknown option; see --help",
                         s.word);
-    /* its value, if it has one, is no second problem */
-    if (!memchr(word, '=', strlen(word)) && r->at + 1 < r->argc &&
-        !is_option(r->argv[r->at + 1]) && !is_target(r, r->at + 1))
-        r->at++;
+    skip_value(r, word);
 }
 
 /* A value that our option does not take, and somebody else's of that name does: then it
@@ -449,9 +454,44 @@ static bool misplaced_letter(struct word_reader *r, const char *c)
     return false;
 }
 
+/* Is word[0..n) the name of an option, on either side of the target, or one that others have
+ * and we take? */
+static bool is_long_name(const struct word_reader *r, const char *word, size_t n)
+{
+    for (int k = 0; k < r->num_sets; k++) {
+        const struct zt_foreign_names *names = r->sets[k]->names;
+        const struct zt_foreign *f = names ? zt_foreign_find(names->rows, word, n) : NULL;
+
+        if (zt_args_row(r->sets[k], word, n) >= 0 ||
+            (f && !is_refused(names->rows, f->name)))
+            return true;
+        for (const struct zt_option *o = names ? names->beyond : NULL; o && o->name; o++)
+            if (zt_name_is(o->name, word, n) ||
+                (o->alias && zt_name_is(o->alias, word, n)))
+                return true;
+    }
+    return false;
+}
+
+/* "-bf16", which would be read as -b with the value f16: then that has been said. */
+static bool one_dash_too_few(struct word_reader *r, const char *word)
+{
+    size_t n = strcspn(word + 1, "=");
+
+    if (n < 2 || !is_long_name(r, word + 1, n))
+        return false;
+    zt_problems_add(r->report, ZT_E_USAGE,
+                    "%s: one dash stands before single letters; did you mean -%s?", word,
+                    word);
+    skip_value(r, word);
+    return true;
+}
+
 /* "-v", "-vq", "-H FILE", "-HFILE" */
 static void parse_letters(struct word_reader *r, const char *word)
 {
+    if (one_dash_too_few(r, word))
+        return;
     for (const char *c = word + 1; *c; c++) {
         int row = -1, k;
 

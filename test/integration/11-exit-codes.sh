@@ -118,8 +118,13 @@ says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing
 }
 check "an option of the target stands before it" says \
     "--deepspeed is an option of the target: write it behind the target, as in: zlaunch TARGET.so --deepspeed ds.json" --deepspeed ds.json train.so
-check "... a flag" says "--do_train is an option of the target" --do_train train.so
-check "... a foreign one" says "--zero_stage 3: it is about what the target does: write it behind the target" --zero_stage=3 train.so
+check "one dash before a long name" says "-bf16: one dash stands before single letters; did you mean --bf16?" "$bin/models/gpt2.so" -bf16
+check "... with a value" says "did you mean --max_steps?" "$bin/models/gpt2.so" -max_steps 3
+check "... behind =" says "did you mean --max_steps=3?" "$bin/models/gpt2.so" -max_steps=3
+check "... before the target" says "did you mean --num_gpus?" -num_gpus 2 train.so
+check "... on the wrong side of it" says "did you mean --bf16?" -bf16 train.so
+check "a flag of the target" says "--do_train is an option of the target" --do_train train.so
+check "a foreign one" says "--zero_stage 3: it is about what the target does: write it behind the target" --zero_stage=3 train.so
 check "torchrun's --nproc_per_node" says "--nproc_per_node 2: that is --num_gpus N" --nproc_per_node 2 train.so
 check "torchrun's --rdzv-endpoint" says "that is --master_addr ADDR" --rdzv-endpoint=host:1 train.so
 check "accelerate's --num_processes" says "that is --num_gpus N" --num_processes 2 train.so

@@ -71,6 +71,10 @@ check "an option of draws without draws is said" test "$(unused 'top_k.* has no 
 check "... with beams, too" test "$(unused 'top_p.* has no effect: texts are drawn with --do_sample' --num_beams 2 --top_p 0.5)" = 1
 check "... and so is --do_sample itself" test "$(unused 'do_sample has no effect: with --temperature 0' --temperature 0 --do_sample)" = 1
 check "... and with draws there is nothing to say" test "$(unused 'has no effect' --temperature 0.5 --top_k 3 --top_p 0.5)" = 0
+check "a folder in which nothing is saved is said" test "$(unused 'output_dir has no effect: texts go to standard output, and nothing is saved' --output_dir "$tmp/none")" = 1
+check "... and is not made" test ! -e "$tmp/none"
+check "... but not where an evaluation goes" test "$(unused 'output_dir has no effect' --output_dir "$tmp/some" --eval_file README.md --do_eval)" = 0
+check "... which is there" test -s "$tmp/some/eval_results.json"
 check "a prompt that is cut off is told, once" test "$(unused 'longest prompt has 20 tokens, of which the last 16 are read: that is --block_size' \
     --tokenizer_name bytes --prompt 12345678901234567890)" = 1
 check "  and one that is not is not" test "$(unused 'are read' --tokenizer_name bytes --prompt 1234567890123456)" = 0

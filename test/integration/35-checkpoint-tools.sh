@@ -392,6 +392,20 @@ for form in universal pickle; do
     run "  in all of it" 0 "$zckpt" diff "$tmp/mix-$form" "$tmp/wide2/checkpoint-1"
 done
 run "a first one that fails is not there" 73 limited "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/first" --to universal
+check "  nor its folder" test ! -e "$tmp/first"
 run "  so the same command works" 0 "$zckpt" convert "$tmp/wide1/checkpoint-1" "$tmp/first" --to universal
+# ---- a damaged checkpoint leaves nothing
+cp -r "$tmp/wide1/checkpoint-1" "$tmp/damaged"
+printf '{}' >"$tmp/damaged/tokenizer.json"
+shard=$tmp/damaged/global_step1/zero_rank_00000.safetensors
+printf '\377\177' | dd of="$shard" bs=1 seek=$(($(stat -c %s "$shard") / 6)) conv=notrunc status=none
+for form in safetensors pickle universal; do
+    run "a damaged checkpoint does not become $form" 65 "$zckpt" convert "$tmp/damaged" "$tmp/nothing/in/$form" --to $form
+    check "  and leaves nothing" test ! -e "$tmp/nothing"
+    mkdir -p "$tmp/empty"
+    run "  in a folder that is empty" 65 "$zckpt" convert "$tmp/damaged" "$tmp/empty" --to $form
+    check "  which stays" test -d "$tmp/empty"
+    check "    as it was" test -z "$(ls -A "$tmp/empty")"
+done
 
 finish

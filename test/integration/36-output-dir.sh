@@ -33,6 +33,45 @@ launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out"
 check "but a dead owner stops nobody" code_is 0
 check "a run that ended has left no lock" test -f "$out/model.safetensors" -a ! -e "$out/.zlaunch.lock"
 
+# ---------------------------------------------------------------- --dry_run refuses what the run would
+refused() { # refused CODE ARGS...: both end with it, for the same reason, and make nothing
+    local want=$1 codes=""
+    shift
+    ls -R "$tmp/runs" >"$tmp/before"
+    for dry in "" --dry_run; do
+        "$bin/zworker" "$plugin" "${tiny[@]}" --max_steps 2 "$@" $dry >"$tmp/o" 2>"$tmp/e$dry"
+        codes+="$? "
+        grep 'error: ' "$tmp/e$dry" >"$tmp/why$dry"
+    done
+    ls -R "$tmp/runs" >"$tmp/after"
+    [ "$codes" = "$want $want " ] && [ -s "$tmp/why" ] && cmp "$tmp/why" "$tmp/why--dry_run" && cmp "$tmp/before" "$tmp/after"
+}
+saved=$tmp/runs/dry
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$saved"
+ln -s "$tmp/nowhere" "$tmp/runs/link"
+check "--dry_run refuses a file in the place of --output_dir" refused 73 --output_dir "$tmp/text.txt"
+check "  and above it" refused 73 --output_dir "$tmp/text.txt/below"
+check "  and a link to nowhere" refused 73 --output_dir "$tmp/runs/link/below"
+check "  and a model that would be replaced" refused 73 --output_dir "$saved"
+check "  and a checkpoint that is not there" refused 66 --resume_from_checkpoint "$tmp/nowhere"
+check "  and a file in the place of one" refused 66 --resume_from_checkpoint "$tmp/text.txt"
+check "  and one of another model" refused 65 --resume_from_checkpoint "$saved/checkpoint-1" --n_embd 32
+check "  beyond the sizes of its parameters" refused 65 --resume_from_checkpoint "$saved/checkpoint-1" --n_head 2
+cp -r "$saved/checkpoint-1" "$tmp/runs/cut"
+truncate -s -1 "$tmp/runs/cut"/global_step1/zero_rank_00000.safetensors
+check "  and one that was cut short" refused 65 --resume_from_checkpoint "$tmp/runs/cut"
+if [ "$(id -u)" != 0 ]; then
+    mkdir -m 500 "$tmp/runs/locked"
+    check "  and a folder that is closed" refused 73 --output_dir "$tmp/runs/locked/below"
+fi
+launch --num_gpus 1 --dry_run "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$saved" --resume_from_checkpoint auto
+check "but not what goes on" code_is 0
+launch --num_gpus 1 --dry_run "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$tmp/runs/new/one" --resume_from_checkpoint auto
+check "  or begins" code_is 0
+check "  of which it makes nothing" test ! -e "$tmp/runs/new"
+launch --num_gpus 1 --dry_run "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$saved"
+check "the plan is told before" out_has "memory of one rank"
+
 # ---------------------------------------------------------------- a model that comes from elsewhere meanwhile
 theirs=$tmp/runs/theirs
 launch --num_gpus 1 "$plugin" "${tiny[@]}" --n_embd 32 --max_steps 1 --save_strategy no --output_dir "$theirs"

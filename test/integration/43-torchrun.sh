@@ -92,8 +92,13 @@ check "a secret that others can read is refused" grep -q "chmod 600" "$tmp/mode"
 
 env RANK=1 WORLD_SIZE=2 "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" >"$tmp/lost" 2>&1
 check "ranks without MASTER_ADDR are told what is missing" grep -q "MASTER_ADDR is not set" "$tmp/lost"
-env RANK=1 "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" >"$tmp/lost" 2>&1
-check "RANK without WORLD_SIZE is refused" grep -q "WORLD_SIZE is not set, but RANK is" "$tmp/lost"
+for rank in 0 1; do
+    env RANK=$rank "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" >"$tmp/lost" 2>&1
+    check "RANK=$rank without WORLD_SIZE is refused" test $? -eq 2
+    check "  and named" grep -q "WORLD_SIZE is not set, but RANK is" "$tmp/lost"
+done
+env RANK=0 WORLD_SIZE=1 "$bin/zworker" "$bin/models/gpt2.so" "${args[@]}" >"$tmp/one" 2>&1
+check "one rank of one needs nobody" test $? -eq 0
 
 if ! "$venv/bin/python" -c 'import torch.distributed.run' 2>/dev/null; then
     echo "# skip - no torchrun in ZT_VENV or build/venv: the rest needs it"

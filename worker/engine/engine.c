@@ -515,6 +515,13 @@ static zt_err open_means(struct zt_engine *e, struct zt_fault *fault)
     return rc ? rc : zt_checkpoint_prepare(e, fault);
 }
 
+zt_err zt_engine_check_folders(struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc = zt_output_dir_check(e, fault);
+
+    return rc || !e->run->do_train ? rc : zt_checkpoint_check_resume(e, fault);
+}
+
 /* What passes need beside the state, after the weights have come: while these are read it
  * would only stand beside them. */
 static zt_err open_passes(struct zt_engine *e, struct zt_fault *fault)

@@ -173,6 +173,9 @@ void zt_engine_abort(struct zt_engine *e, zt_err why);
 /* ZT_E_PLAN with what is too much, and what would fit. */
 zt_err zt_engine_check_plan(const struct zt_engine *e,
                             struct zt_fault *fault) ZT_MUST_CHECK;
+/* Rank 0 of a run that is not to begin: --output_dir and --resume_from_checkpoint are refused as
+ * that run would be. Nothing is made, and no data of a checkpoint are read. */
+zt_err zt_engine_check_folders(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The same training with other settings, planned; of a run with --do_train. */
 zt_err zt_engine_find_alternatives(const struct zt_engine *e,

@@ -50,6 +50,23 @@ zt_err zt_output_dir_make(const char *option, const char *dir, struct zt_fault *
     return rc;
 }
 
+zt_err zt_output_dir_check(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_run *run = e->run;
+    const char *dir = run->output_dir;
+    bool takes_weights = run->do_train || run->merge_adapters;
+    zt_err rc;
+
+    if (!dir)
+        return ZT_OK;
+    rc = zt_folders_check(OPTION, dir, fault);
+    if (!rc && access(dir, F_OK) == 0)
+        rc = check_folder(OPTION, dir, fault);
+    if (!rc && takes_weights)
+        rc = zt_run_check_output_dir(run, fault);
+    return rc || !takes_weights ? rc : zt_weights_check_checkpoint(e, dir, fault);
+}
+
 zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_buf *text,
                            struct zt_fault *fault)
 {

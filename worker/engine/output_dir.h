@@ -16,6 +16,11 @@ struct zt_run;
 zt_err zt_output_dir_make(const char *option, const char *dir,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Rank 0 of a run that is not to begin: what it would be refused for at its start, without
+ * a file made. ZT_E_CANTCREATE. */
+zt_err zt_output_dir_check(const struct zt_engine *e,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* All of `name` in the folder, which is made, or the file that was there before; tells it as an
  * event "saved". ZT_E_CANTCREATE, ZT_E_IO, ZT_E_NOSPACE. */
 zt_err zt_output_dir_write(const char *dir, const char *name, const struct zt_buf *text,

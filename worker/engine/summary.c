@@ -89,10 +89,13 @@ static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL}
 static const char *const of_weights[] = {"allow_partial_import",
                                          "ignore_mismatched_sizes", NULL};
 static const char *const of_output[] = {"overwrite_output_dir", NULL};
+static const char *const of_files[] = {"output_dir", NULL};
 
 void zt_engine_tell_of_no_effect(const struct zt_run *run)
 {
     bool writes = run->generate_tokens > 0 || run->predict_with_generate;
+    bool has_files =
+        run->do_train || run->do_eval || run->do_predict || run->merge_adapters;
     /* that a run trains needs no saying, unless it is said what else it does */
     bool said_train = zt_run_says(run, (const char *const[]){"do_train", NULL}) != NULL;
     const struct {
@@ -132,6 +135,8 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
         {!run->model_name_or_path, of_weights,
          "has no effect: no weights are read; add --model_name_or_path"},
         {!run->output_dir, of_output, "has no effect without --output_dir"},
+        {writes && !has_files, of_files,
+         "has no effect: texts go to standard output, and nothing is saved"},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/files/folders.h"
 #include "common/files/models.h"
@@ -362,10 +363,10 @@ static zt_err write_pickles(struct zt_checkpoint_source *s,
     int64_t bytes = 0, total = 0;
     int num = 0, shard = 0;
     char work[PATH_MAX];
-    zt_err rc = zt_folders_make(NULL, how->to, NULL, fault);
+    zt_err rc = ZT_OK;
 
-    if (!rc && snprintf(work, sizeof(work), "%s/.pytorch_model.tmp", how->to) >=
-                   (int)sizeof(work))
+    if (snprintf(work, sizeof(work), "%s/.pytorch_model.tmp", how->to) >=
+        (int)sizeof(work))
         rc = zt_fault_set(fault, ZT_E_CANTCREATE, "%s: too long a path", how->to);
     if (!rc) /* a killed one's */
         rc = zt_ckpt_remove_tree(work, fault);
@@ -456,11 +457,22 @@ static zt_err find_neighbours(const struct zt_checkpoint_source *s,
 static zt_err write_neighbours(const struct neighbours *n, const char *to, bool replaces,
                                struct zt_fault *fault)
 {
-    zt_err rc = zt_folders_make(NULL, to, NULL, fault);
+    zt_err rc = ZT_OK;
 
-    if (!rc && n->config)
+    if (n->config)
         rc = zt_hf_write_text(to, "config.json", n->config, fault);
     return rc ? rc : zt_copy_tokenizer(NULL, n->folder, to, replaces, -1, fault);
+}
+
+/* What a failed export has put into a folder that had nothing, and the folders it made. */
+static void remove_neighbours(const char *to, size_t made)
+{
+    char config[PATH_MAX];
+
+    if (snprintf(config, sizeof(config), "%s/config.json", to) < (int)sizeof(config))
+        (void)!unlink(config);
+    (void)!zt_copy_tokenizer(NULL, NULL, to, true, -1, NULL);
+    zt_folders_remove(to, made);
 }
 
 /* ---- all ---- */
@@ -497,8 +509,10 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     bool pickles = bin || (!safe && !how->safe);
     char found[PATH_MAX];
     bool folder = !bin && !safe, replaces = folder && zt_find_model(how->to, found);
+    bool was_empty = folder && !zt_is_filled_folder(how->to);
     struct neighbours beside = {NULL, NULL};
     struct export_list list = {0};
+    size_t folders_made = 0;
     zt_err rc = zt_check_output_name(how->to, fault);
 
     if (!rc && form == ZT_NAME_GGUF)
@@ -514,6 +528,8 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: has no weights to write", s->path);
+    if (!rc && folder)
+        rc = zt_folders_make(NULL, how->to, &folders_made, fault);
     if (!rc && folder && !replaces) /* a save that fails leaves no weights to replace */
         rc = write_neighbours(&beside, how->to, false, fault);
     if (!rc && !pickles)
@@ -524,6 +540,8 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
         rc = write_pickles(s, how, &list, fault);
     if (!rc && replaces)
         rc = write_neighbours(&beside, how->to, true, fault);
+    if (rc && was_empty)
+        remove_neighbours(how->to, folders_made);
     *made = (struct zt_exported){.tensors = list.num};
     for (int i = 0; i < list.num; i++) {
         const struct zt_source_tensor *t = &s->tensors[list.items[i].of];

@@ -30,7 +30,8 @@ struct zt_exported {
 };
 
 /* A folder is made if it is not there; the config.json and the tokenizer of the source go
- * there, too. ZT_E_CANTCREATE. */
+ * there, too. A failure leaves a folder that was empty, or was not there, as it was.
+ * ZT_E_CANTCREATE. */
 zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
                  struct zt_exported *made, struct zt_fault *fault) ZT_MUST_CHECK;
 /* Adapters beside the config.json of their model look like that model, which other programs

@@ -290,13 +290,11 @@ static zt_err describe(struct universal *u, struct zt_fault *fault)
 }
 
 /* It has its name when all of it is there. */
-static zt_err write_all(struct universal *u, const char *to, struct zt_fault *fault)
+static zt_err write_all(struct universal *u, struct zt_fault *fault)
 {
     char path[PATH_MAX + 16];
-    zt_err rc = zt_folders_make(NULL, to, NULL, fault);
+    zt_err rc = zt_ckpt_remove_tree(u->dir, fault); /* a killed conversion's */
 
-    if (!rc) /* a killed conversion's */
-        rc = zt_ckpt_remove_tree(u->dir, fault);
     if (!rc)
         rc = make_dir(u->dir, fault);
     snprintf(path, sizeof(path), "%s/zero", u->dir);
@@ -329,6 +327,7 @@ static zt_err convert(struct universal *u, const char *to, bool overwrite,
                       struct zt_fault *fault)
 {
     char final[PATH_MAX];
+    size_t made = 0;
     zt_err rc;
 
     snprintf(final, sizeof(final), "%s/%s", to, u->tag);
@@ -343,11 +342,14 @@ static zt_err convert(struct universal *u, const char *to, bool overwrite,
     rc = zt_folder_lock_check(to, fault);
     if (rc)
         return rc;
-    rc = write_all(u, to, fault);
+    rc = zt_folders_make(NULL, to, &made, fault);
+    if (!rc)
+        rc = write_all(u, fault);
     if (!rc)
         rc = zt_ckpt_replace_folder(to, u->dir, final, fault);
     if (rc) {
         (void)!zt_ckpt_remove_tree(u->dir, NULL);
+        zt_folders_remove(to, made);
         return rc;
     }
     rc = zt_hf_write_text(to, "latest_universal", u->tag, fault);

@@ -265,7 +265,8 @@ static zt_err write_all(struct import *m, struct zt_fault *fault)
 {
     struct zt_ckpt_shard_made made = {0};
     char dir[PATH_MAX];
-    zt_err rc = zt_folders_make(NULL, m->place.root, NULL, fault);
+    size_t folders_made = 0;
+    zt_err rc = zt_folders_make(NULL, m->place.root, &folders_made, fault);
 
     if (!rc)
         rc = zt_ckpt_folder_begin(&m->place, fault);
@@ -278,6 +279,8 @@ static zt_err write_all(struct import *m, struct zt_fault *fault)
         rc = zt_ckpt_folder_publish(&m->place, fault);
     else
         zt_ckpt_folder_abandon(&m->place);
+    if (rc)
+        zt_folders_remove(m->place.root, folders_made);
     return rc;
 }
 

@@ -35,7 +35,10 @@ static void every_launcher_is_understood(void **state)
         struct zt_launch_env want;
     } cases[] = {
         {{"HOME=/"}, {.kind = ZT_LAUNCH_ALONE, .world = 1, .job = "none"}},
-        {{"RANK=0"}, {.kind = ZT_LAUNCH_ENV, .world = 1, .job = "none"}},
+        {{"WORLD_SIZE=1"}, {.kind = ZT_LAUNCH_ENV, .world = 1, .job = "none"}},
+        {{"RANK="}, {.kind = ZT_LAUNCH_ALONE, .world = 1, .job = "none"}},
+        {{"LOCAL_RANK=0", "MASTER_ADDR=h"},
+         {.kind = ZT_LAUNCH_ALONE, .world = 1, .job = "none", .master_addr = "h"}},
         {{"RANK=3", "WORLD_SIZE=4", "MASTER_ADDR=h0", "MASTER_PORT=29500"},
          {.kind = ZT_LAUNCH_ENV,
           .rank = 3,
@@ -150,6 +153,8 @@ static void what_is_missing_or_wrong_is_named(void **state)
         const char *vars[10], *name;
     } cases[] = {
         {{"RANK=1"}, "WORLD_SIZE is not set, but RANK is"},
+        {{"RANK=0"}, "WORLD_SIZE is not set, but RANK is"},
+        {{"RANK=0", "PMI_RANK=0", "PMI_SIZE=3"}, "WORLD_SIZE is not set, but RANK is"},
         {{"WORLD_SIZE=2"}, "RANK is not set, but WORLD_SIZE is"},
         {{"RANK=2", "WORLD_SIZE=2"}, "RANK is '2'"},
         {{"RANK=x", "WORLD_SIZE=2"}, "RANK is 'x'"},
@@ -184,7 +189,6 @@ static void a_world_of_one_in_a_job_of_several_is_refused(void **state)
          "to an MPI launcher in it (PALS_SIZE) this is rank 1 of 2"},
         {{"RANK=0", "WORLD_SIZE=1", "PMI_RANK=1", "PMI_SIZE=2"},
          "to an MPI launcher (PMI_SIZE) it is rank 1 of 2"},
-        {{"RANK=0", "PMI_RANK=0", "PMI_SIZE=3"}, "(PMI_SIZE) it is rank 0 of 3"},
         {{"WORLD_SIZE=1", "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"},
          "(OMPI_COMM_WORLD_SIZE) it is rank 0 of 2"},
         {{"RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=h", "MASTER_PORT=5",

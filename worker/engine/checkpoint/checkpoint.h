@@ -58,6 +58,11 @@ void zt_checkpoint_give_up(struct zt_engine *e);
 zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Rank 0 of a run that is not to begin: whether there is a checkpoint to go on from, of this model
+ * and all there; its data are not read. */
+zt_err zt_checkpoint_check_resume(struct zt_engine *e,
+                                  struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Collective. The weights of the checkpoint of e->best.step. *refused: it cannot be read, with the
  * text in `fault`, and the weights are as before. */
 zt_err zt_checkpoint_load_best(struct zt_engine *e, zt_err *refused,

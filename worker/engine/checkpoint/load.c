@@ -306,6 +306,17 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
     return rc;
 }
 
+zt_err zt_ckpt_match_model(struct zt_engine *e, struct zt_ckpt *c, struct zt_fault *fault)
+{
+    struct loading l = {.e = e, .c = c, .m = zt_ckpt_manifest(c), .use = ZT_CKPT_GO_ON};
+    int *index = calloc((size_t)e->model->num_params + 1, sizeof(*index));
+    zt_err rc = index ? match_params(&l, index, fault)
+                      : zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
+
+    free(index);
+    return rc;
+}
+
 zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, zt_ckpt_use use,
                           struct zt_fault *fault)
 {

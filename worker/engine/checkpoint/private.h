@@ -133,6 +133,10 @@ typedef enum zt_ckpt_use {
 zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, zt_ckpt_use use,
                           struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Whether its parameters are those of the model: ZT_E_CONFIG. No rank but this one is needed. */
+zt_err zt_ckpt_match_model(struct zt_engine *e, struct zt_ckpt *c,
+                           struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Whether the checkpoint in `dir`, whose manifest, `root`, is in `tag_dir`, is of this model by its
  * config.json and what its adapters are beside: ZT_E_CONFIG with the value that is another. What may change on the way is told. */
 zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,

@@ -417,20 +417,53 @@ static void name_model(const struct zt_run *run, const char *was, const char *di
 
 /* ---- trying ---- */
 
+static zt_err open_one(const struct zt_run *run, const char *dir, struct zt_ckpt **c,
+                       struct zt_fault *fault)
+{
+    return run->save_on_each_node ? zt_ckpt_open_partial(dir, NULL, c, fault)
+                                  : zt_ckpt_open(dir, NULL, c, fault);
+}
+
+/* What differs, where that is known. */
+static void name_other_model(const struct zt_engine *e, const json_t *root,
+                             const char *dir, struct zt_fault *fault)
+{
+    if (!name_plugin(e, root, dir, fault))
+        name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
+}
+
+/* Without its data. */
+static zt_err look_at(struct zt_engine *e, const char *dir, struct zt_fault *fault)
+{
+    struct zt_ckpt *c = NULL;
+    const json_t *root;
+    zt_err rc = open_one(e->run, dir, &c, fault);
+
+    if (rc)
+        return rc;
+    root = zt_ckpt_manifest(c)->root;
+    rc = zt_ckpt_match_model(e, c, fault);
+    if (rc == ZT_E_CONFIG)
+        name_other_model(e, root, dir, fault);
+    if (!rc)
+        rc = zt_ckpt_check_same_model(e, dir, zt_ckpt_dir(c), root, fault);
+    zt_ckpt_close(c);
+    return rc;
+}
+
 static zt_err load(struct zt_engine *e, const char *dir, zt_client_state **client,
                    struct zt_fault *fault)
 {
     struct zt_ckpt *c = NULL;
     const json_t *root;
-    zt_err rc = e->run->save_on_each_node ? zt_ckpt_open_partial(dir, NULL, &c, fault)
-                                          : zt_ckpt_open(dir, NULL, &c, fault);
+    zt_err rc = open_one(e->run, dir, &c, fault);
 
     if (rc)
         return rc;
     root = zt_ckpt_manifest(c)->root;
     rc = zt_ckpt_load_state(e, c, ZT_CKPT_GO_ON, fault);
-    if (rc == ZT_E_CONFIG && !name_plugin(e, root, dir, fault))
-        name_model(e->run, zt_json_get_text(root, "config", NULL), dir, fault);
+    if (rc == ZT_E_CONFIG)
+        name_other_model(e, root, dir, fault);
     if (!rc && e->run->rank == 0)
         rc = zt_ckpt_check_same_model(e, dir, zt_ckpt_dir(c), root, fault);
     if (!rc)
@@ -569,6 +602,18 @@ static void tell_passed_over(const char *dir, const struct zt_fault *why)
     zt_warn("checkpoint", "%s is passed over: %s", dir, text);
 }
 
+static zt_err refuse_all(const struct candidates *c, zt_err refused,
+                         struct zt_fault *fault)
+{
+    if (refused == ZT_E_SYSTEM)
+        return zt_fault_context(fault, refused, "none of the checkpoints can be read");
+    return zt_fault_set(fault, refused,
+                        "%s: none of its checkpoints is whole, for what is said above; "
+                        "--overwrite_output_dir instead of --resume_from_checkpoint "
+                        "begins anew",
+                        c->root);
+}
+
 static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *resumed,
                       struct zt_fault *fault)
 {
@@ -587,13 +632,7 @@ static zt_err try_all(struct zt_engine *e, const struct candidates *c, bool *res
     }
     if (rc || *resumed || !c->num)
         return rc;
-    if (refused == ZT_E_SYSTEM)
-        return zt_fault_context(fault, refused, "none of the checkpoints can be read");
-    return zt_fault_set(fault, refused,
-                        "%s: none of its checkpoints is whole, for what is said above; "
-                        "--overwrite_output_dir instead of --resume_from_checkpoint "
-                        "begins anew",
-                        c->root);
+    return refuse_all(c, refused, fault);
 }
 
 /* Of an older one on purpose: what was saved after it stays, and must not be taken for
@@ -646,4 +685,27 @@ zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault 
     if (!rc && *resumed)
         warn_of_newer(e->run, e->first_step);
     return rc;
+}
+
+zt_err zt_checkpoint_check_resume(struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *what = e->run->resume_from_checkpoint;
+    struct candidates c = {.num = 0};
+    zt_err rc;
+
+    if (!what)
+        return ZT_OK;
+    rc = find(e->run, what, &c, fault);
+    if (rc || c.num < 0)
+        return rc ? rc : look_at(e, c.root, fault);
+    for (int64_t i = 0; i < c.num; i++) {
+        char dir[PATH_MAX];
+
+        dir_of(&c, i, dir);
+        rc = look_at(e, dir, fault);
+        if (!rc || !may_pass_over(rc))
+            return rc;
+        tell_passed_over(dir, fault);
+    }
+    return c.num ? refuse_all(&c, rc, fault) : ZT_OK;
 }
