@@ -384,6 +384,29 @@ check "--ctl stop of a run that saves: 75" code_is 75
 check "  and a checkpoint" sh -c "ls -d '$out'/checkpoint-* >/dev/null"
 check "  by no signal that nobody sent" err_lacks SIGTERM
 
+# ---------------------------------------------------------------- SIGTERM in the pause before a restart
+stop_in_pause() { # stop_in_pause ARGS...: killed until the pause is long, then told to stop
+    rm -rf "$out"
+    launch_bg --num_gpus 1 --max_restarts 9 "$plugin" "${tiny[@]}" --logging_steps 1000 --max_steps 1000000 "$@"
+    within 30 stepping || fail "the run did not begin"
+    [ "${1:-}" != --save_steps ] || within 30 test -d "$out/checkpoint-$2" || fail "nothing was saved"
+    for again in 1 2 3 4 5; do
+        within 30 rank_pid 0 && kill -9 "$pid"
+        within 30 err_has "restart $again of 9" || fail "no restart came"
+    done
+    kill -TERM "$job"
+    wait "$job"
+    code=$?
+    check "  which ends it: no rank is started again" test "$(grep -c 'restart 5 of 9 in 1.6 s' "$tmp/err") $(grep -c 'restart 6' "$tmp/err")" = "1 0"
+}
+out=$tmp/runs/pause
+stop_in_pause --save_steps 50 --save_total_limit 100000 --output_dir "$out"
+check "SIGTERM in the pause before a restart, with a checkpoint: 75" code_is 75
+check "  and the way on" err_has "stopped by SIGTERM (terminated); the training is saved: --resume_from_checkpoint auto goes on"
+stop_in_pause
+check "  without one: 143" code_is 143
+check "  by its name" err_has "error: stopped by SIGTERM (terminated)"
+
 # ---------------------------------------------------------------- SIGUSR1
 out=$tmp/runs/usr1
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"
