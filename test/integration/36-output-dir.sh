@@ -11,6 +11,8 @@ held() { [ -s "$out/.zlaunch.lock" ]; }
 stepping() { grep -q '^step ' "$tmp/err"; }
 
 # ---------------------------------------------------------------- two runs, one folder
+first=$tmp/runs/one/checkpoint-1
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$tmp/runs/one"
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --output_dir "$out"
 within 30 stepping || fail "the first run did not begin"
 check "the folder says whose it is" held
@@ -22,6 +24,15 @@ check "  in one sentence" test "$(grep -c 'running with this folder' "$tmp/o") $
 "$bin/zworker" "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir >"$tmp/o" 2>&1
 check "so is one without zlaunch, and one that may overwrite" test $? -eq 73
 check "what they found is untouched" held
+cp -r "$first" "$out/checkpoint-2"
+cp -r "$first" "$out/checkpoint-3"
+"$bin/zckpt" prune "$out" --keep 1 >"$tmp/o" 2>&1
+check "nor does zckpt prune remove anything there: 73" test $? -eq 73
+check "  by the name of the run" grep -q "job $id (pid .* is running with this folder" "$tmp/o"
+check "  both are there" test -d "$out/checkpoint-2" -a -d "$out/checkpoint-3"
+"$bin/zckpt" prune "$out" --keep 1 --dry_run >"$tmp/o" 2>&1
+check "  but says what it would" grep -q "1 of 2 checkpoints would be removed" "$tmp/o"
+rm -r "$out"/checkpoint-*
 kill -0 "$job"
 check "and the first goes on" test $? -eq 0
 rank_pid 0 && kill -9 "$pid" # first: told to stop it would take the lock away
