@@ -328,6 +328,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     l->target_argc = argc - 1 - rest - dashes;
     if (report->num_problems)
         return;
+    if (l->target_argc && (l->report || l->estimate))
+        zt_problems_add(report, ZT_E_USAGE,
+                        "%s runs nothing: leave out '%s' and what is behind it",
+                        l->report ? "--report" : "--estimate", l->target[0]);
     if (l->report) {
         l->action = ZT_LAUNCH_REPORT;
         return;

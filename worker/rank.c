@@ -206,6 +206,14 @@ static zt_err start(int argc, char **argv, struct zt_run_facts *facts,
     return rc ? rc : zt_engine_open(*run, plugin, e, fault);
 }
 
+/* Whether this rank says what a long start is at: rank 0, and with --no_ssh, where each node has
+ * a zlaunch of its own and no secret of it, the first one of the node. */
+static bool tells_of_start(const struct zt_run_facts *facts)
+{
+    return facts->rank == 0 || (facts->local_rank == 0 && getenv("ZLAUNCH_CONTROL_FD") &&
+                                !getenv("ZLAUNCH_SECRET_FD"));
+}
+
 /* *stop_code: the exit code of a run that was stopped from outside and ended well. */
 static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *stop_code,
                        struct zt_fault *fault)
@@ -220,7 +228,7 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *st
     zt_backtrace_on_quit(name);
     zt_backtrace_on_crash();
     zt_event_open(facts.rank, facts.world);
-    if (facts.rank == 0)
+    if (tells_of_start(&facts))
         zt_start_notice_begin();
     rc = start(argc, argv, &facts, &run, &e, &printed, fault);
     zt_start_notice_end();

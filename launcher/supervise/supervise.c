@@ -361,6 +361,9 @@ static void restart(struct zt_supervisor *s, const struct zt_verdict *v)
             uv_stop(&s->loop);
         return;
     }
+    s->notes.saves = s->saves;
+    s->notes.saved_before = s->saves && s->saved_step > 0;
+    s->notes.behind = s->saved_step < s->newest_step ? s->saved_step : 0;
     s->state = SUP_WAITING;
     uv_timer_start(&s->restart_timer, on_restart_timer, (uint64_t)wait_ms, 0);
 }

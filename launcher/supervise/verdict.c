@@ -134,8 +134,12 @@ static int exit_code_of(const struct zt_rank_note *r)
  * together one is enough to know: what is still running then is told to stop. */
 static bool saved_for_requeue(const struct zt_notes *n)
 {
-    bool saved = false;
+    bool saved = false, started = false;
 
+    for (int i = 0; i < n->num_ranks; i++)
+        started = started || n->ranks[i].started;
+    if (!started) /* between two starts */
+        return n->saved_before;
     for (int i = 0; i < n->num_ranks; i++) {
         const struct zt_rank_note *r = &n->ranks[i];
 

@@ -50,8 +50,9 @@ struct zt_notes {
     int num_ranks, num_exited;
     zt_stop_reason stop;
     int stop_signal;
-    bool stop_by_ctl; /* it is SIGTERM that `--ctl JOB stop` asked for */
-    bool saves;       /* exit code 75 of its ranks means that they have saved */
+    bool stop_by_ctl;  /* it is SIGTERM that `--ctl JOB stop` asked for */
+    bool saves;        /* exit code 75 of its ranks means that they have saved */
+    bool saved_before; /* a start before this one has saved what a new job goes on from */
     int64_t behind; /* step of what they have saved where a later one of another run lies
                        * beside it; 0: it is the latest */
     int asked_by;   /* the signal that asked them to: SIGUSR1; 0: not through zlaunch */

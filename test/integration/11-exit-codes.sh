@@ -118,6 +118,10 @@ says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing
 }
 check "an option of the target stands before it" says \
     "--deepspeed is an option of the target: write it behind the target, as in: zlaunch TARGET.so --deepspeed ds.json" --deepspeed ds.json train.so
+for alone in --report "--estimate 1B"; do
+    # shellcheck disable=SC2086
+    check "$alone with a target" says "${alone% *} runs nothing: leave out 'train.so' and what is behind it" $alone train.so --max_steps 3
+done
 check "one dash before a long name" says "-bf16: one dash stands before single letters; did you mean --bf16?" "$bin/models/gpt2.so" -bf16
 check "... with a value" says "did you mean --max_steps?" "$bin/models/gpt2.so" -max_steps 3
 check "... behind =" says "did you mean --max_steps=3?" "$bin/models/gpt2.so" -max_steps=3

@@ -335,7 +335,10 @@ check "  which is said as by the others" has "$tmp/err" 'runn: no such file or f
 run "nor of a file" 66 "$zckpt" prune "$tmp/two.bin" --keep 1
 check "  which is said" has "$tmp/err" 'two.bin: that is a file; name the folder of the checkpoints'
 mkdir "$tmp/none_yet"
-run "a folder that has none yet is fine" 0 "$zckpt" prune "$tmp/none_yet" --keep 1
+for dry in "" --dry_run; do
+    run "a folder that has none yet is fine" 0 "$zckpt" prune "$tmp/none_yet" --keep 1 $dry
+    check "  and that is said" has "$tmp/out" 'none_yet: has no checkpoints: nothing to remove'
+done
 
 a=$tmp/run/checkpoint-4
 run "a checkpoint of ours is one already" 2 "$zckpt" convert "$a" "$tmp/x" --to zlaunch

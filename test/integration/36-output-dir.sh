@@ -11,6 +11,8 @@ held() { [ -s "$out/.zlaunch.lock" ]; }
 stepping() { grep -q '^step ' "$tmp/err"; }
 
 # ---------------------------------------------------------------- two runs, one folder
+first=$tmp/runs/one/checkpoint-1
+launch --num_gpus 1 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$tmp/runs/one"
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --output_dir "$out"
 within 30 stepping || fail "the first run did not begin"
 check "the folder says whose it is" held
@@ -22,6 +24,15 @@ check "  in one sentence" test "$(grep -c 'running with this folder' "$tmp/o") $
 "$bin/zworker" "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --overwrite_output_dir >"$tmp/o" 2>&1
 check "so is one without zlaunch, and one that may overwrite" test $? -eq 73
 check "what they found is untouched" held
+cp -r "$first" "$out/checkpoint-2"
+cp -r "$first" "$out/checkpoint-3"
+"$bin/zckpt" prune "$out" --keep 1 >"$tmp/o" 2>&1
+check "nor does zckpt prune remove anything there: 73" test $? -eq 73
+check "  by the name of the run" grep -q "job $id (pid .* is running with this folder" "$tmp/o"
+check "  both are there" test -d "$out/checkpoint-2" -a -d "$out/checkpoint-3"
+"$bin/zckpt" prune "$out" --keep 1 --dry_run >"$tmp/o" 2>&1
+check "  but says what it would" grep -q "1 of 2 checkpoints would be removed" "$tmp/o"
+rm -r "$out"/checkpoint-*
 kill -0 "$job"
 check "and the first goes on" test $? -eq 0
 rank_pid 0 && kill -9 "$pid" # first: told to stop it would take the lock away
@@ -383,6 +394,29 @@ code=$?
 check "--ctl stop of a run that saves: 75" code_is 75
 check "  and a checkpoint" sh -c "ls -d '$out'/checkpoint-* >/dev/null"
 check "  by no signal that nobody sent" err_lacks SIGTERM
+
+# ---------------------------------------------------------------- SIGTERM in the pause before a restart
+stop_in_pause() { # stop_in_pause ARGS...: killed until the pause is long, then told to stop
+    rm -rf "$out"
+    launch_bg --num_gpus 1 --max_restarts 9 "$plugin" "${tiny[@]}" --logging_steps 1000 --max_steps 1000000 "$@"
+    within 30 stepping || fail "the run did not begin"
+    [ "${1:-}" != --save_steps ] || within 30 test -d "$out/checkpoint-$2" || fail "nothing was saved"
+    for again in 1 2 3 4 5; do
+        within 30 rank_pid 0 && kill -9 "$pid"
+        within 30 err_has "restart $again of 9" || fail "no restart came"
+    done
+    kill -TERM "$job"
+    wait "$job"
+    code=$?
+    check "  which ends it: no rank is started again" test "$(grep -c 'restart 5 of 9 in 1.6 s' "$tmp/err") $(grep -c 'restart 6' "$tmp/err")" = "1 0"
+}
+out=$tmp/runs/pause
+stop_in_pause --save_steps 50 --save_total_limit 100000 --output_dir "$out"
+check "SIGTERM in the pause before a restart, with a checkpoint: 75" code_is 75
+check "  and the way on" err_has "stopped by SIGTERM (terminated); the training is saved: --resume_from_checkpoint auto goes on"
+stop_in_pause
+check "  without one: 143" code_is 143
+check "  by its name" err_has "error: stopped by SIGTERM (terminated)"
 
 # ---------------------------------------------------------------- SIGUSR1
 out=$tmp/runs/usr1

@@ -221,8 +221,10 @@ gone "after odd daemons"
 seq 1 2000 >"$tmp/text"
 printf '127.0.0.1 slots=1\nlocalhost slots=1\n' >"$tmp/hosts"
 port=$((20000 + RANDOM % 9000))
+restarts=
+# shellcheck disable=SC2086 # none, or an option
 by_hand() { # by_hand NODE OPTION...: without a secret that both have
-    exec "$zlaunch" --no_ssh --node_rank "$1" --hostfile "$tmp/hosts" --master_addr 127.0.0.1 --master_port $port "$bin/models/gpt2.so" \
+    exec "$zlaunch" --no_ssh --node_rank "$1" --hostfile "$tmp/hosts" --master_addr 127.0.0.1 --master_port $port $restarts "$bin/models/gpt2.so" \
         --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --train_file "$tmp/text" "${@:2}"
 }
 by_hand 1 --max_steps 3 >"$tmp/node1" 2>&1 &
@@ -245,4 +247,22 @@ wait "$other"
 end
 check "a node that is stopped ends the other one: 69" code_is 69
 check "  and is named" grep -q "rank 0 on .* is gone" "$tmp/node1"
+restarts="--max_restarts 1"
+# with restarts each waits for the other, on whichever node it ended
+for gone in 0 1; do
+    stays=$((1 - gone))
+    for node in 0 1; do
+        by_hand $node --max_steps 1000000 --ddp_timeout 8 >"$tmp/node$node" 2>&1 &
+        [ $node = $gone ] && other=$! || job=$!
+    done
+    stepping() { grep -q "^step" "$tmp/node0"; }
+    within 60 stepping || fail "two nodes did not begin"
+    kill -TERM "$other"
+    wait "$other"
+    waits() { grep -q "start: meeting the other ranks, for at most 8 s (--ddp_timeout), at 127.0.0.1:$port" "$tmp/node$stays"; }
+    check "a restart without node $gone says what it waits for, and until when" within 20 waits
+    end
+    check "  and ends then" test "$code" -ne 0
+    check "  with who is missing" grep -q "rank $gone" "$tmp/node$stays"
+done
 finish

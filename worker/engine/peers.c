@@ -1,9 +1,12 @@
 #include "worker/engine/peers.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/env.h"
+#include "common/message/event.h"
+#include "common/message/phase.h"
 #include "store/rendezvous.h"
 #include "store/native/liveness.h"
 #include "worker/comm/shm/abort.h"
@@ -38,8 +41,20 @@ static zt_err share_memory(struct zt_peers *p, struct zt_fault *fault)
     return rc;
 }
 
+/* Ranks that have not come may never come: where we wait, and until when. */
+static void say_wait(const struct zt_launch_env *env, double timeout, const char *setting)
+{
+    char phase[ZT_PHASE_TEXT];
+
+    snprintf(phase, sizeof(phase),
+             "meeting the other ranks, for at most %g s (%s), at %s:%d", timeout, setting,
+             env->master_addr, env->master_port);
+    zt_event_phase(phase);
+}
+
 static zt_err enter(struct zt_peers *p, double timeout, struct zt_fault *fault)
 {
+    const char *setting = "--ddp_timeout";
     const struct zt_transport *mpi;
     int64_t timeout_s = 0; /* 0: nothing is said of this wait alone */
     zt_err rc = zt_env_int("ZLAUNCH_RENDEZVOUS_TIMEOUT", 1, 86400, &timeout_s, fault);
@@ -49,10 +64,13 @@ static zt_err enter(struct zt_peers *p, double timeout, struct zt_fault *fault)
     if (!rc && p->env.kind == ZT_LAUNCH_MPI && !*p->env.master_addr)
         rc = zt_transport_load_mpi(&mpi,
                                    fault); /* what the launcher counts on is missing */
+    if (timeout_s) {
+        timeout = (double)timeout_s;
+        setting = "ZLAUNCH_RENDEZVOUS_TIMEOUT";
+    }
     if (!rc)
-        rc = zt_rendezvous_open(&p->env, timeout_s ? (double)timeout_s : timeout,
-                                &p->rendezvous, fault);
-    return rc;
+        say_wait(&p->env, timeout, setting);
+    return rc ? rc : zt_rendezvous_open(&p->env, timeout, &p->rendezvous, fault);
 }
 
 static void end_rendezvous(struct zt_peers *p)

@@ -89,6 +89,7 @@ static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL}
 static const char *const of_weights[] = {"allow_partial_import",
                                          "ignore_mismatched_sizes", NULL};
 static const char *const of_output[] = {"overwrite_output_dir", NULL};
+static const char *const of_plan[] = {"rates", NULL};
 static const char *const of_files[] = {"output_dir", NULL};
 
 void zt_engine_tell_of_no_effect(const struct zt_run *run)
@@ -135,6 +136,7 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
         {!run->model_name_or_path, of_weights,
          "has no effect: no weights are read; add --model_name_or_path"},
         {!run->output_dir, of_output, "has no effect without --output_dir"},
+        {!run->dry_run, of_plan, "has no effect without --dry_run"},
         {writes && !has_files, of_files,
          "has no effect: texts go to standard output, and nothing is saved"},
     };

@@ -264,6 +264,22 @@ static void the_user_is_the_cause_unless_a_rank_failed_before(void **state)
     expect(&n, 75, -1,
            "the training is saved: --resume_from_checkpoint checkpoint-21 goes on");
 
+    /* between two starts: the one before has saved */
+    n = notes(2);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGTERM;
+    n.stop_was_first = n.saves = n.saved_before = true;
+    expect(&n, 75, -1, "the training is saved: --resume_from_checkpoint auto goes on");
+
+    /* ranks that were started again had their own time to save */
+    n = notes(2);
+    n.stop = ZT_STOP_SIGNAL;
+    n.stop_signal = SIGTERM;
+    n.stop_was_first = n.saves = n.saved_before = true;
+    ended(&n, 0, 0, SIGTERM, true);
+    ended(&n, 1, 0, SIGTERM, true);
+    expect(&n, 143, -1, "stopped by SIGTERM");
+
     n = notes(1);
     n.stop = ZT_STOP_SIGNAL;
     n.stop_signal = SIGINT;

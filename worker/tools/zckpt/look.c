@@ -9,6 +9,7 @@
 
 #include "common/human.h"
 #include "worker/checkpoint/folder.h"
+#include "worker/checkpoint/folder_lock.h"
 #include "worker/tools/export.h"
 #include "worker/tools/zckpt/zckpt.h"
 
@@ -292,11 +293,35 @@ static zt_err list_old(const char *root, int64_t keep, int64_t newest, int num_a
     return rc;
 }
 
+/* Remove them, or say which. */
+static zt_err prune(const char *root, const zt_args *args, int num,
+                    struct zt_fault *fault)
+{
+    int64_t keep = zt_args_int(args, "keep");
+    int64_t newest = zt_ckpt_newest(root); /* that of the latest step may be none */
+    int removed = 0;
+    zt_err rc;
+
+    if (num == 0) {
+        printf("%s: has no checkpoints: nothing to remove\n", root);
+        return ZT_OK;
+    }
+    if (zt_args_flag(args, "dry_run"))
+        return list_old(root, keep, newest, num, fault);
+    rc = zt_folder_lock_check(root, fault); /* a run may go back to what is old */
+    if (!rc)
+        rc = zt_ckpt_prune(root, NULL, keep, newest, best_step(root, newest), &removed,
+                           fault);
+    if (!rc)
+        printf("%s: %d of %d checkpoints removed\n", root, removed, num);
+    return rc;
+}
+
 zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_words,
                       struct zt_fault *fault)
 {
-    int64_t *steps = NULL, newest;
-    int num = 0, removed = 0;
+    int64_t *steps = NULL;
+    int num = 0;
     zt_err rc;
 
     (void)num_words;
@@ -309,17 +334,8 @@ zt_err zt_zckpt_prune(const zt_args *args, const char *const *words, int num_wor
         rc = leave_foreign_out(words[0], steps, &num, fault);
     if (!rc && num > zt_args_int(args, "keep") && !zt_args_flag(args, "no_verify"))
         rc = verify_newest(words[0], steps[0], fault);
-    newest = zt_ckpt_newest(words[0]); /* steps[0] may be no checkpoint */
-    if (!rc && num > 0 && zt_args_flag(args, "dry_run")) {
-        rc = list_old(words[0], zt_args_int(args, "keep"), newest, num, fault);
-        free(steps);
-        return rc;
-    }
-    if (!rc && num > 0)
-        rc = zt_ckpt_prune(words[0], NULL, zt_args_int(args, "keep"), newest,
-                           best_step(words[0], newest), &removed, fault);
     if (!rc)
-        printf("%s: %d of %d checkpoints removed\n", words[0], removed, num);
+        rc = prune(words[0], args, num, fault);
     free(steps);
     return rc;
 }
