@@ -250,7 +250,7 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc)
         rc = check_texts_of_rows(e, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
-        !is_encoded(e->eval_data))
+        !is_encoded(e->eval_data) && !is_encoded(e->test_data))
         rc = zt_fault_set(
             fault, ZT_E_USAGE,
             "--data_cache_dir %s: nothing here becomes tokens: the files are "
