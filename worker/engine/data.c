@@ -4,6 +4,7 @@
 
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/data/tokens.h"
+#include "worker/engine/batch.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/records/records.h"
 
@@ -355,6 +356,53 @@ int64_t zt_engine_data_vocab(const struct zt_engine *e)
     return a > c ? a : c;
 }
 
+static zt_err refuse_train_data(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *const *files = e->run->train_files;
+
+    return zt_fault_set(
+        fault, ZT_E_FORMAT,
+        "%s%s: the training data hold nothing to learn from: no target token, of "
+        "conversations and pairs no answer, is among them in rows of %lld tokens "
+        "(--block_size); give more, or longer rows",
+        files[0], files[1] ? " and others" : "", (long long)e->block_size);
+}
+
+/* One of a sampler whose steps are a row each. */
+static zt_err read_row(const void *data, int64_t i, const struct zt_field_buffers *row,
+                       int64_t *rows, struct zt_widths *widths, struct zt_fault *fault)
+{
+    *rows = 1;
+    return zt_sampler_read(data, i + 1, 0, row, widths, fault);
+}
+
+/* Steps without a target are passed over (train.c) where some tokens are context; not all of
+ * them may be such. */
+static zt_err check_targets(const struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_sampler_config cfg = {.block_size = e->block_size,
+                                    .source_size = e->source_size,
+                                    .micro_rows = 1,
+                                    .num_micro = 1,
+                                    .world = 1,
+                                    .in_order = true,
+                                    .padding = zt_engine_padding(e->run)};
+    struct zt_sampler *rows;
+    bool found = true;
+    zt_err rc;
+
+    if (e->model->layout.divisor != ZT_DIVISOR_TARGETS ||
+        !zt_dataset_has_context(e->train_data))
+        return ZT_OK;
+    rc = zt_sampler_open(e->train_data, &cfg, &rows, fault);
+    if (rc)
+        return rc;
+    rc = zt_engine_find_target(e, read_row, rows, zt_sampler_num_blocks(rows), &found,
+                               fault);
+    zt_sampler_close(rows);
+    return rc || found ? rc : refuse_train_data(e, fault);
+}
+
 zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -375,6 +423,8 @@ zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
     if (!e->train_data)
         return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
     rc = zt_sampler_open(e->train_data, &cfg, &e->sampler, fault);
+    if (!rc)
+        rc = check_targets(e, fault);
     if (!rc)
         e->total_steps = e->planned_steps =
             run->max_steps > 0 ? run->max_steps
