@@ -82,7 +82,14 @@ for more in "" --dry_run "--eval_steps 1" "--max_eval_samples 2"; do
     check "an evaluation without a target $more" refused 65 "unanswered.jsonl: the evaluation data hold nothing to compare with" "${pairs[@]}" --eval_file "$tmp/unanswered.jsonl" $more
     check "  is known before the first step" test "$(cat "$tmp/o" "$tmp/e" | grep -c 'step 1')" = 0
 done
+for more in "--packing none" "--packing bfd" "--packing none --dry_run" "--packing none --do_eval --eval_file $tmp/answered.jsonl" "--max_train_samples 1"; do
+    # shellcheck disable=SC2086 # words
+    check "a training without a target $more" refused 65 "unanswered.jsonl: the training data hold nothing to learn from" "$g" "${t[@]/corpus.txt/unanswered.jsonl}" $more
+    check "  is known before the first step" test "$(cat "$tmp/o" "$tmp/e" | grep -c 'step 1')" = 0
+done
 cat "$tmp/unanswered.jsonl" "$tmp/answered.jsonl" >"$tmp/some.jsonl"
+"$bin/zlaunch" --num_gpus 2 "$g" "${t[@]/corpus.txt/some.jsonl}" --packing none >"$tmp/o" 2>"$tmp/e"
+check "  one that has some behind rows without trains" test $? -eq 0
 "$bin/zlaunch" --num_gpus 2 "${pairs[@]}" --eval_file "$tmp/some.jsonl" --per_device_eval_batch_size 1 >"$tmp/o" 2>"$tmp/e"
 check "  one that has some behind rows without is none of them" test $? -eq 0
 check "  but with batches of the others alone" refused 65 "nothing to compare with" "${pairs[@]}" --eval_file "$tmp/some.jsonl" --per_device_eval_batch_size 1 --eval_batches 1

@@ -88,4 +88,24 @@ check "a row without its target, by its line" refused 65 'named.jsonl:41: the ro
 echo '{"translation": {"en": "yes"}}' >>"$tmp/langs.jsonl"
 check "a language that is not there" refused 65 'langs.jsonl:41: \"translation\" has no language \"ro\"' --train_file "$tmp/langs.jsonl" \
     --source_lang en --target_lang ro
+
+# training and evaluation on rows of two kinds
+sed 's/, "completion".*/}/' "$tmp/prompts.jsonl" >"$tmp/asked.jsonl"
+for k in "" "--assistant_only_loss false" "--data_cache_dir $tmp/kinds" "--data_cache_dir $tmp/kinds" "--tokenizer_name bytes --dry_run"; do
+    # shellcheck disable=SC2086 # words
+    check "prompts alone are no evaluation of pairs $k" refused 2 \
+        'asked.jsonl: its rows are texts of \"prompt\", and those of the training data ('"$tmp"'/prompts.jsonl) are pairs of \"prompt\" and \"completion\": give both the same columns' \
+        --train_file "$tmp/prompts.jsonl" --do_eval --eval_file "$tmp/asked.jsonl" --tokenizer_name "$tok" $k
+done
+check "  nor are pairs one of prompts" refused 2 'prompts.jsonl: its rows are pairs of \"prompt\" and \"completion\", and those of the training data' \
+    --train_file "$tmp/asked.jsonl" --do_eval --eval_file "$tmp/prompts.jsonl" --tokenizer_name "$tok"
+kinds() { # kinds ARGS...: how often a warning tells of them
+    gpt2 2 "$tmp/19" --tokenizer_name "$tok" --do_eval "$@" && grep '"event":"log"' "$tmp/19" | grep -c 'so the two losses do not compare'
+}
+check "texts are, which is told" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/joined.jsonl")" = 1
+check "  and pairs of texts" test "$(kinds --train_file "$tmp/joined.jsonl" --eval_file "$tmp/prompts.jsonl")" = 1
+check "  but not where all of a pair is learnt" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/joined.jsonl" --assistant_only_loss false)" = 0
+check "  nor where a column is named" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/asked.jsonl" --text_column prompt)" = 0
+check "  nor where some files of the training are such" test "$(kinds --train_file "$tmp/prompts.jsonl" "$tmp/asked.jsonl" --eval_file "$tmp/asked.jsonl")" = 0
+check "  nor with the end of the training rows" test "$(kinds --train_file "$tmp/prompts.jsonl" --packing none)" = 0
 finish

@@ -26,6 +26,11 @@ for kind in "classify classes.jsonl rows.jsonl" "regress numbers.tsv rows.tsv" "
     check "  the same file" cmp "$tmp/1/predictions.jsonl" "$tmp/3/predictions.jsonl"
     check "  at stage 3" predict 2 "$tmp/2" "$1" "$3" --deepspeed "$tmp/zero3.json"
     check "  as well" cmp "$tmp/1/predictions.jsonl" "$tmp/2/predictions.jsonl"
+    for again in "" again; do
+        check "  with their tokens from a cache $again" predict 2 "$tmp/4" "$1" "$3" --data_cache_dir "$tmp/of_rows"
+        check "  as well" cmp "$tmp/1/predictions.jsonl" "$tmp/4/predictions.jsonl"
+    done
+    check "  which was read" test "$(grep -c 'its tokens are made' "$tmp/said")" -eq 0
 done
 
 # a file of empty texts alone is as one in which others stand beside them

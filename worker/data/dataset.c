@@ -619,6 +619,18 @@ bool zt_dataset_has_ids(const struct zt_dataset *ds)
     return false;
 }
 
+int zt_dataset_num_files(const struct zt_dataset *ds)
+{
+    return ds->store->num_files;
+}
+
+const struct zt_lines_columns *zt_dataset_columns(const struct zt_dataset *ds, int i,
+                                                  const char **path)
+{
+    *path = ds->store->files[i].path;
+    return &ds->store->files[i].columns;
+}
+
 bool zt_dataset_has_context(const struct zt_dataset *ds)
 {
     for (int64_t r = 0; r < ds->store->num_runs; r++)

@@ -25,6 +25,7 @@
 struct zt_dataset;
 struct zt_text_encoding;
 struct zt_example;
+struct zt_lines_columns;
 struct zt_row_options;
 
 /*
@@ -127,6 +128,11 @@ uint64_t zt_dataset_num_replaced(const struct zt_dataset *ds);
 /* The first text for a tokenizer whose lines end with a carriage return and a line feed, or, then
  * *alone, with the former alone; NULL: none. */
 const char *zt_dataset_carriage_returns(const struct zt_dataset *ds, bool *alone);
+
+/* The files of it, of the store as a whole, and which columns the rows of file i come from. */
+int zt_dataset_num_files(const struct zt_dataset *ds);
+const struct zt_lines_columns *zt_dataset_columns(const struct zt_dataset *ds, int i,
+                                                  const char **path);
 
 /* Some of its tokens are context: they are read and not learnt. */
 bool zt_dataset_has_context(const struct zt_dataset *ds);

@@ -156,15 +156,18 @@ static struct zt_lines_job job_of(const struct zt_token_file *file,
                                  .threads = how->threads};
 }
 
-zt_err zt_tokens_mark_context(const struct zt_token_file *file,
-                              const struct zt_text_encoding *how, bool *yes,
-                              struct zt_fault *fault)
+/* Which columns its rows come from, and whether some ids are context, given as ~id. */
+static zt_err find_columns(struct zt_token_file *file, const struct zt_text_encoding *how,
+                           bool *marks_context, struct zt_fault *fault)
 {
     const struct zt_record_format *format = format_of(file);
     struct zt_lines_job job = job_of(file, how);
+    zt_err rc =
+        format ? zt_lines_find_columns(&job, format, how->column, &file->columns, fault)
+               : ZT_OK;
 
-    *yes = false;
-    return format ? zt_lines_mark_context(&job, format, how->column, yes, fault) : ZT_OK;
+    *marks_context = !rc && format && zt_lines_mark_context(&job, &file->columns);
+    return rc;
 }
 
 zt_err zt_tokens_encode_into(const struct zt_token_file *file,
@@ -239,7 +242,7 @@ zt_err zt_tokens_encode_text(struct zt_token_file *file,
 {
     struct zt_cached_tokens ids = {0};
     bool found = false, marks_context = false;
-    zt_err rc = zt_tokens_mark_context(file, how, &marks_context, fault);
+    zt_err rc = find_columns(file, how, &marks_context, fault);
 
     if (!rc && how->cache_dir && how->tokenizer)
         rc = zt_token_cache_get(how, file, marks_context, &found, &ids, fault);

@@ -30,7 +30,7 @@ struct zt_cached_tokens {
 };
 
 /* The ids of a file's text by how->tokenizer, from how->cache_dir, where they are put if they
- * are not there; `marks_context` as zt_tokens_mark_context() said. With how->cache_reads_only they are not put: *found may be false then.
+ * are not there; `marks_context` as zt_lines_mark_context() said. With how->cache_reads_only they are not put: *found may be false then.
  * ZT_E_CANTCREATE, and as zt_tokens_encode_into(). */
 zt_err zt_token_cache_get(const struct zt_text_encoding *how,
                           const struct zt_token_file *text, bool marks_context,

@@ -494,6 +494,7 @@ void zt_token_file_release(struct zt_token_file *f)
     free(f->path);
     free(f->lengths);
     free(f->runs);
+    zt_lines_columns_release(&f->columns);
     zt_mapping_release(&f->data);
     zt_mapping_release(&f->index);
     *f = (struct zt_token_file){0};

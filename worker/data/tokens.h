@@ -80,6 +80,7 @@ struct zt_token_file {
     uint64_t num_blank;    /* rows of records in which nothing stands */
     bool carriage_returns; /* its first line ends with one, before its line feed or... */
     bool no_line_feeds;    /* ...without: it has none */
+    struct zt_lines_columns columns; /* of records: where their text is */
 };
 
 /* "auto", "text", ...: static text. Parsing back: ZT_NUM_TOKEN_FORMATS when unknown. */
@@ -100,11 +101,6 @@ void zt_token_file_release(struct zt_token_file *f); /* a zeroed struct is fine 
 /* Ids of such text are below it: the tokenizer's vocabulary, or that of bytes. */
 int64_t zt_text_vocab(const struct zt_text_encoding *how);
 
-/* Whether some ids of the file's text are context, which is given as ~id. */
-zt_err zt_tokens_mark_context(const struct zt_token_file *file,
-                              const struct zt_text_encoding *how, bool *yes,
-                              struct zt_fault *fault) ZT_MUST_CHECK;
-
 /* How ids of such text are kept: as narrow as the vocabulary allows. */
 zt_token_code zt_text_code(const struct zt_text_encoding *how, bool marks_context);
 
@@ -123,7 +119,8 @@ zt_err zt_tokens_encode_into(const struct zt_token_file *file,
                              struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The text of a file that is open becomes ids, line by line or row by row
- * (worker/text/rows/lines.h). ZT_E_FORMAT, ZT_E_USAGE, ZT_E_NOMEM; the file is unchanged then. */
+ * (worker/text/rows/lines.h), whose columns the file says then. ZT_E_FORMAT, ZT_E_USAGE,
+ * ZT_E_NOMEM; it is text still. */
 zt_err zt_tokens_encode_text(struct zt_token_file *file,
                              const struct zt_text_encoding *how,
                              struct zt_fault *fault) ZT_MUST_CHECK;

@@ -1,5 +1,6 @@
 #include "worker/engine/batch.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker/config/resolve.h"
@@ -216,4 +217,37 @@ double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers
     if (l->divisor == ZT_DIVISOR_TARGETS)
         return count_targets(batch->data[l->divisor_field], n);
     return sum_values(batch->data[l->divisor_field], f->dtype, n);
+}
+
+zt_err zt_engine_find_target(const struct zt_engine *e, zt_row_reader read,
+                             const void *data, int64_t num_rows, bool *found,
+                             struct zt_fault *fault)
+{
+    const struct zt_batch_layout *l = &e->model->layout;
+    struct zt_field_buffers row = {.fields = l->fields, .num = l->num, .start = l->start};
+    void *values = NULL;
+    bool any = false;
+    zt_err rc = ZT_OK;
+
+    if (l->divisor != ZT_DIVISOR_ROWS) {
+        values =
+            malloc(zt_field_bytes(&l->fields[l->divisor_field], zt_engine_extent(e, 1)));
+        if (!values)
+            return zt_fault_set(fault, ZT_E_NOMEM, "a row of the data: no host memory");
+        row.data[l->divisor_field] = values; /* no other field is read */
+    }
+    for (int64_t i = 0; !rc && !any && i < num_rows; i++) {
+        struct zt_widths widths = {0, 0};
+        int64_t rows = 0;
+
+        rc = read(data, i, &row, &rows, &widths, fault);
+        if (!rc)
+            any = zt_batch_divisor(e, &row,
+                                   (struct zt_extent){1, widths.row, widths.source},
+                                   rows) > 0;
+    }
+    free(values);
+    if (!rc)
+        *found = any;
+    return rc;
 }

@@ -39,4 +39,16 @@ void zt_pass_set_fields(struct zt_pass *pass, const struct zt_field_buffers *fro
 double zt_batch_divisor(const struct zt_engine *e, const struct zt_field_buffers *batch,
                         struct zt_extent size, int64_t num_rows);
 
+/* Row i of some data into the fields that `row` has memory for; *rows: 1, or 0 where it holds
+ * none. */
+typedef zt_err (*zt_row_reader)(const void *data, int64_t i,
+                                const struct zt_field_buffers *row, int64_t *rows,
+                                struct zt_widths *widths, struct zt_fault *fault);
+
+/* Whether one of the first `num_rows` rows of `data` has something by which its loss can be
+ * divided, without the model: they are read up to the first that has, mostly the first of all. */
+zt_err zt_engine_find_target(const struct zt_engine *e, zt_row_reader read,
+                             const void *data, int64_t num_rows, bool *found,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+
 #endif

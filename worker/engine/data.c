@@ -1,9 +1,12 @@
 #include "worker/engine/data.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "common/log.h"
 #include "worker/checkpoint/checksummed_json.h"
 #include "worker/data/tokens.h"
+#include "worker/engine/batch.h"
 #include "worker/engine/tasks/task.h"
 #include "worker/records/records.h"
 
@@ -213,6 +216,84 @@ static zt_err check_texts_of_rows(const struct zt_engine *e, struct zt_fault *fa
                         "where there are two");
 }
 
+/* ---- rows to learn from and to evaluate ---- */
+
+/* The columns of a file whose rows are texts, or, without `texts`, have answers; NULL: there is
+ * none. */
+static const struct zt_lines_columns *rows_of(const struct zt_dataset *ds, bool texts,
+                                              const char **path)
+{
+    for (int i = 0; i < zt_dataset_num_files(ds); i++) {
+        const struct zt_lines_columns *c = zt_dataset_columns(ds, i, path);
+
+        if (c->kind != ZT_LINES_PLAIN && (c->kind == ZT_LINES_TEXTS) == texts)
+            return c;
+    }
+    return NULL;
+}
+
+/* `pairs of "prompt" and "completion"` */
+static void describe_rows(const struct zt_lines_columns *c, char *out, size_t room)
+{
+    if (c->kind == ZT_LINES_PAIRS)
+        snprintf(out, room, "pairs of \"%.60s\" and \"%.60s\"", c->text, c->target);
+    else
+        snprintf(out, room, "%s of \"%.60s\"",
+                 c->kind == ZT_LINES_TEXTS ? "texts" : "conversations", c->text);
+}
+
+/* The texts are one side of such pairs: the other side is missing. */
+static bool is_side(const struct zt_lines_columns *texts,
+                    const struct zt_lines_columns *pairs)
+{
+    return texts->kind == ZT_LINES_TEXTS && pairs->kind == ZT_LINES_PAIRS &&
+           (strcmp(texts->text, pairs->text) == 0 ||
+            strcmp(texts->text, pairs->target) == 0);
+}
+
+/* Rows of the evaluation are whole texts, or are not, and no row of the training is like that. */
+static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_fault *fault)
+{
+    const char *train_path = "", *eval_path = "";
+    const struct zt_lines_columns *eval = rows_of(e->eval_data, texts, &eval_path);
+    const struct zt_lines_columns *train = NULL;
+    char train_rows[160], eval_rows[160];
+
+    if (eval && !rows_of(e->train_data, texts, &train_path))
+        train = rows_of(e->train_data, !texts, &train_path);
+    if (!train)
+        return ZT_OK;
+    describe_rows(eval, eval_rows, sizeof(eval_rows));
+    describe_rows(train, train_rows, sizeof(train_rows));
+    if (is_side(eval, train) || is_side(train, eval))
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s: its rows are %s, and those of the training data (%s) are "
+            "%s: give both the same columns; one that is all of a text is "
+            "called \"text\"",
+            eval_path, eval_rows, train_path, train_rows);
+    if (e->run->rank == 0 &&
+        zt_dataset_has_context(e->train_data) != zt_dataset_has_context(e->eval_data))
+        zt_warn("data",
+                "%s: its rows are %s, and those of the training data (%s) are %s: of the "
+                "one all tokens count, of the other those of answers, so the two losses "
+                "do not compare",
+                eval_path, eval_rows, train_path, train_rows);
+    return ZT_OK;
+}
+
+static zt_err check_rows_of_evaluation(const struct zt_engine *e, struct zt_fault *fault)
+{
+    zt_err rc;
+
+    if (!e->run->do_train || !e->run->do_eval || !e->train_data || !e->eval_data)
+        return ZT_OK;
+    rc = compare_rows(e, true, fault);
+    return rc ? rc : compare_rows(e, false, fault);
+}
+
+/* ---- the files ---- */
+
 zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -249,8 +330,10 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
         rc = check_column(e, fault);
     if (!rc)
         rc = check_texts_of_rows(e, fault);
+    if (!rc)
+        rc = check_rows_of_evaluation(e, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&
-        !is_encoded(e->eval_data))
+        !is_encoded(e->eval_data) && !is_encoded(e->test_data))
         rc = zt_fault_set(
             fault, ZT_E_USAGE,
             "--data_cache_dir %s: nothing here becomes tokens: the files are "
@@ -355,6 +438,53 @@ int64_t zt_engine_data_vocab(const struct zt_engine *e)
     return a > c ? a : c;
 }
 
+static zt_err refuse_train_data(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const char *const *files = e->run->train_files;
+
+    return zt_fault_set(
+        fault, ZT_E_FORMAT,
+        "%s%s: the training data hold nothing to learn from: no target token, of "
+        "conversations and pairs no answer, is among them in rows of %lld tokens "
+        "(--block_size); give more, or longer rows",
+        files[0], files[1] ? " and others" : "", (long long)e->block_size);
+}
+
+/* One of a sampler whose steps are a row each. */
+static zt_err read_row(const void *data, int64_t i, const struct zt_field_buffers *row,
+                       int64_t *rows, struct zt_widths *widths, struct zt_fault *fault)
+{
+    *rows = 1;
+    return zt_sampler_read(data, i + 1, 0, row, widths, fault);
+}
+
+/* Steps without a target are passed over (train.c) where some tokens are context; not all of
+ * them may be such. */
+static zt_err check_targets(const struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_sampler_config cfg = {.block_size = e->block_size,
+                                    .source_size = e->source_size,
+                                    .micro_rows = 1,
+                                    .num_micro = 1,
+                                    .world = 1,
+                                    .in_order = true,
+                                    .padding = zt_engine_padding(e->run)};
+    struct zt_sampler *rows;
+    bool found = true;
+    zt_err rc;
+
+    if (e->model->layout.divisor != ZT_DIVISOR_TARGETS ||
+        !zt_dataset_has_context(e->train_data))
+        return ZT_OK;
+    rc = zt_sampler_open(e->train_data, &cfg, &rows, fault);
+    if (rc)
+        return rc;
+    rc = zt_engine_find_target(e, read_row, rows, zt_sampler_num_blocks(rows), &found,
+                               fault);
+    zt_sampler_close(rows);
+    return rc || found ? rc : refuse_train_data(e, fault);
+}
+
 zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -375,6 +505,8 @@ zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault)
     if (!e->train_data)
         return zt_fault_set(fault, ZT_E_USAGE, "--do_train needs --train_file");
     rc = zt_sampler_open(e->train_data, &cfg, &e->sampler, fault);
+    if (!rc)
+        rc = check_targets(e, fault);
     if (!rc)
         e->total_steps = e->planned_steps =
             run->max_steps > 0 ? run->max_steps

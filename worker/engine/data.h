@@ -34,7 +34,8 @@ bool zt_engine_packs_samples(const struct zt_run *run);
 /* How wide the rows of samples are, as the run asks for it. */
 struct zt_padding zt_engine_padding(const struct zt_run *run);
 
-/* e->sampler and e->total_steps; ZT_E_USAGE without training data. */
+/* e->sampler and e->total_steps; ZT_E_USAGE without training data, ZT_E_FORMAT where no row of
+ * them has a target. */
 zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* An epoch of the training data ends with this step, which is not before the first. */

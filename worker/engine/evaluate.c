@@ -5,8 +5,6 @@
  * What is beyond the end of the data is padding, which the divisor does not count. So
  * each rank runs the same number of batches, and the mean is exact whatever their number.
  */
-#include <stdlib.h>
-
 #include "common/message/event.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/data.h"
@@ -31,53 +29,31 @@ static zt_err refuse_data(const struct zt_engine *e, struct zt_fault *fault)
                         (long long)e->block_size);
 }
 
-/* Rows are read one by one, up to the first by which the loss can be divided: mostly the first
- * of all. */
-static zt_err find_target(const struct zt_engine *e, const struct zt_eval_batches *it,
-                          int64_t num_rows, const struct zt_field_buffers *row,
-                          struct zt_fault *fault)
+static zt_err read_row(const void *data, int64_t i, const struct zt_field_buffers *row,
+                       int64_t *rows, struct zt_widths *widths, struct zt_fault *fault)
 {
-    double found = 0;
-    zt_err rc = ZT_OK;
-
-    for (int64_t i = 0; !rc && !(found > 0) && i < num_rows; i++) {
-        struct zt_widths widths = {0, 0};
-        int64_t rows = 0;
-
-        rc = zt_eval_batches_read(it, i, row, &rows, &widths, fault);
-        if (!rc)
-            found += zt_batch_divisor(
-                e, row, (struct zt_extent){1, widths.row, widths.source}, rows);
-    }
-    return rc || found > 0 ? rc : refuse_data(e, fault);
+    return zt_eval_batches_read(data, i, row, rows, widths, fault);
 }
 
 zt_err zt_engine_check_eval_data(const struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    const struct zt_batch_layout *l = &e->model->layout;
-    struct zt_field_buffers row = {.fields = l->fields, .num = l->num, .start = l->start};
     int64_t most = run->eval_batches * run->per_device_eval_batch_size * run->world;
     struct zt_eval_batches it;
-    void *values;
+    bool found = true;
     zt_err rc;
 
     if (!run->do_eval || !e->eval_data)
         return ZT_OK;
     rc = zt_eval_batches_init(&it, e->eval_data, e->block_size, 1, 0, 1, fault);
-    if (rc || l->divisor == ZT_DIVISOR_ROWS)
+    if (rc || e->model->layout.divisor == ZT_DIVISOR_ROWS)
         return rc;
     it.padding = zt_engine_padding(run);
     it.source_size = e->source_size;
-    values = malloc(zt_field_bytes(&l->fields[l->divisor_field], zt_engine_extent(e, 1)));
-    if (!values)
-        return zt_fault_set(fault, ZT_E_NOMEM, "evaluation: no host memory");
-    row.data[l->divisor_field] = values; /* no other field is read */
     if (most <= 0 || most > it.num_batches)
         most = it.num_batches;
-    rc = find_target(e, &it, most, &row, fault);
-    free(values);
-    return rc;
+    rc = zt_engine_find_target(e, read_row, &it, most, &found, fault);
+    return rc || found ? rc : refuse_data(e, fault);
 }
 
 /* ---- an evaluation ---- */

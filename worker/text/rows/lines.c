@@ -457,30 +457,63 @@ static bool ends_texts(const struct zt_tokenizer *t)
     return !t || zt_tokenizer_end(t) >= 0 || zt_tokenizer_frame(t).after.num > 0;
 }
 
-zt_err zt_lines_mark_context(const struct zt_lines_job *job,
-                             const struct zt_record_format *format, const char *column,
-                             bool *yes, struct zt_fault *fault)
+static zt_err find_columns(const struct zt_lines_job *job, const struct zt_records *r,
+                           const char *column, struct zt_lines_columns *out,
+                           struct zt_fault *fault)
 {
-    struct zt_records records;
-    char *found = NULL;
-    zt_err rc;
+    struct zt_text_pair p = find_pair(job, r, column);
+    zt_err rc = ZT_OK;
 
-    *yes = job->pair.separate;
-    if (*yes || !job->answers_only || job->examples)
-        return ZT_OK;
-    rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
-    if (rc)
-        return rc;
-    if (find_pair(job, &records, column).source) {
-        *yes = true;
-        zt_records_release(&records);
-        return ZT_OK;
+    if (p.source) {
+        out->kind = ZT_LINES_PAIRS;
+        out->text = strdup(p.source);
+        out->target = strdup(p.target);
+        return out->text && out->target
+                   ? ZT_OK
+                   : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", job->name);
     }
-    rc = zt_records_find_text(&records, column, &found, fault);
-    *yes = !rc && zt_records_holds_lists(&records, found);
-    zt_records_release(&records);
-    free(found);
+    rc = zt_records_find_text(r, column, &out->text, fault);
+    if (!rc)
+        out->kind = zt_records_holds_lists(r, out->text) ? ZT_LINES_CONVERSATIONS
+                                                         : ZT_LINES_TEXTS;
     return rc;
+}
+
+zt_err zt_lines_find_columns(const struct zt_lines_job *job,
+                             const struct zt_record_format *format, const char *column,
+                             struct zt_lines_columns *out, struct zt_fault *fault)
+{
+    struct zt_lines_columns found = {.kind = ZT_LINES_PLAIN};
+    struct zt_records records;
+    zt_err rc = ZT_OK;
+
+    if (!job->pair.separate && !job->examples) {
+        rc = zt_records_open(&records, format, job->name, job->text, job->n, fault);
+        if (rc)
+            return rc;
+        rc = find_columns(job, &records, column, &found, fault);
+        zt_records_release(&records);
+    }
+    if (rc)
+        zt_lines_columns_release(&found);
+    else
+        *out = found;
+    return rc;
+}
+
+void zt_lines_columns_release(struct zt_lines_columns *c)
+{
+    free(c->text);
+    free(c->target);
+    *c = (struct zt_lines_columns){.kind = ZT_LINES_PLAIN};
+}
+
+bool zt_lines_mark_context(const struct zt_lines_job *job,
+                           const struct zt_lines_columns *columns)
+{
+    return job->pair.separate ||
+           (job->answers_only &&
+            (columns->kind == ZT_LINES_PAIRS || columns->kind == ZT_LINES_CONVERSATIONS));
 }
 
 static zt_err encode_examples(const struct zt_lines_job *job,

@@ -63,10 +63,31 @@ zt_err zt_lines_encode_records(const struct zt_lines_job *job,
                                struct zt_lines_counts *counts,
                                struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Whether zt_lines_encode_records() of this gives ~id for tokens that are no answers: they are
- * asked for, and the first row holds a conversation. */
-zt_err zt_lines_mark_context(const struct zt_lines_job *job,
+/* What the rows of a file are taken for. */
+typedef enum zt_lines_kind {
+    ZT_LINES_PLAIN = 0, /* no texts of columns, or examples */
+    ZT_LINES_TEXTS,
+    ZT_LINES_PAIRS,
+    ZT_LINES_CONVERSATIONS
+} zt_lines_kind;
+
+struct zt_lines_columns {
+    zt_lines_kind kind;
+    char *text;   /* the column; NULL: plain. Of pairs that of the source */
+    char *target; /* of pairs */
+};
+
+/* As zt_lines_encode_records() finds them, in the first row, where it may be several kinds: plain
+ * for a model that learns pairs alone. The caller releases them. */
+zt_err zt_lines_find_columns(const struct zt_lines_job *job,
                              const struct zt_record_format *format, const char *column,
-                             bool *yes, struct zt_fault *fault) ZT_MUST_CHECK;
+                             struct zt_lines_columns *out,
+                             struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_lines_columns_release(struct zt_lines_columns *c); /* a zeroed struct is fine */
+
+/* Whether zt_lines_encode_records() of this gives ~id for tokens that are no answers: they are
+ * asked for, and rows have some. */
+bool zt_lines_mark_context(const struct zt_lines_job *job,
+                           const struct zt_lines_columns *columns);
 
 #endif
