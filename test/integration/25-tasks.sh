@@ -83,6 +83,12 @@ check "  but names that have some are not" sh -c '! grep -q "all labels are numb
 { printf 'text,label\n' && printf 'w%s,0\n' 1 2 3 4 5 6 7 && printf 'w8,3\n'; } >"$tmp/far.csv"
 bert 1 "$tmp/far" regress far.csv --max_steps 8 --per_device_train_batch_size 1 --learning_rate 1e-5
 check "one row that is far off is no loss that runs away" sh -c '! grep -q "runs away" "$1" && [ "$(grep -c "\"event\":\"step\"" "$1")" = 8 ]' - "$tmp/far"
+printf 'text,label\nw1, 16 \nw2,-2.5e-1\n' >"$tmp/blanks.csv"
+check "numbers of a table may have blanks around them" bert 1 "$tmp/blanks" regress blanks.csv --max_steps 1
+printf 'text,label\nw1,1.5\nw2,0x10\n' >"$tmp/hex.csv"
+check "  and are decimal" refused 65 'hex.csv:3: "label" is no number that can be learnt' regress hex.csv
+printf 'text,label\nw1,1.5\nw2,1e20\n' >"$tmp/huge.csv"
+check "  and of a size whose square a loss can be" refused 65 'huge.csv:3: "label" is 1e+20, and the square of a number above 1e+18' regress huge.csv
 grep red "$tmp/classes.jsonl" >"$tmp/one.jsonl"
 check "one class alone is nothing to learn" refused 65 'all rows have the label "red"' classify one.jsonl
 cp -r "$out" "$tmp/several"

@@ -143,8 +143,11 @@ bytes=$(od -An -t u8 -N 8 "$tmp/gpt2/model.safetensors" | tr -d ' ')
     >"$tmp/m/model.safetensors"
 import gpt2 --fp16 --output_dir "$tmp/none"
 check "a loss that is never finite: 1" code_is 1
-check "  and said" err_has "the loss was not finite at any of 2 steps"
+check "  and said" err_has "the loss was not finite at any of 2 steps, and no scale of it changes that; look at the weights and the data, or train with --bf16"
 check "  and nothing is saved" test ! -e "$tmp/none/model.safetensors"
+import gpt2 --bf16 --output_dir "$tmp/none"
+check "  in bf16, where nothing is scaled, as well: 1" code_is 1
+check "  and who has to be looked at" err_has "the loss was not finite at any of 2 steps, each was skipped, and the weights have not changed; look at the weights and the data"
 import gpt2 --output_dir "$tmp/none"
 check "weights that are beyond all sums, in fp32: 1" code_is 1
 check "  and who has to be looked at: they, for no step has changed them" err_has "no step has changed the weights yet: zckpt verify"

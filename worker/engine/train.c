@@ -351,10 +351,12 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
         (lost && e->losses_lost < LOST && step < e->total_steps))
         return;
     e->told_divergence = true;
-    zt_log(ZT_LOG_WARN, "train",
-           "step %lld: the loss is %.3g after %.3g at the first step: it runs away; a "
-           "smaller --learning_rate or more --warmup_steps may hold it",
-           (long long)step, fabs(loss), e->first_loss); /* nan, not -nan */
+    zt_log(
+        ZT_LOG_WARN, "train",
+        "step %lld: the loss is %.3g after %.3g at the first step: it runs away, unless "
+        "a row of this step is far from all others; a smaller --learning_rate or more "
+        "--warmup_steps may hold it",
+        (long long)step, fabs(loss), e->first_loss); /* nan, not -nan */
 }
 
 /* Of this rank, since the last line. */
@@ -498,7 +500,7 @@ static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
     if (rc || (num_finite && (num_updates || e->stop_code)) ||
         e->total_steps <= e->first_step)
         return rc;
-    if (e->run->compute_dtype == ZT_BF16)
+    if (num_finite && !scaled)
         return zt_fault_set(
             fault, ZT_E_NUMERIC,
             "each of %lld steps was skipped, as its gradients were not finite: nothing "
@@ -518,10 +520,13 @@ static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
             e->scaler.scale);
     return zt_fault_set(
         fault, ZT_E_NUMERIC,
-        "the loss was not finite at any of %lld steps, and no scale of it "
-        "changes that; look at the weights and the data, or train with "
-        "--bf16",
-        (long long)(e->total_steps - e->first_step));
+        "the loss was not finite at any of %lld steps%s; look at the weights and the "
+        "data%s",
+        (long long)(e->total_steps - e->first_step),
+        scaled        ? ", and no scale of it changes that"
+        : num_updates ? ""
+                      : ", each was skipped, and the weights have not changed",
+        scaled ? ", or train with --bf16" : "");
 }
 
 /* This step becomes the last, which is saved as the last one is. */

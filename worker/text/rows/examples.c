@@ -2,8 +2,9 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "common/options/options.h"
 
 /* ---- columns ---- */
 
@@ -204,18 +205,39 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     return refuse_label(spec->labels, r, at, column, name, fault);
 }
 
+/* The number that a text is, between blanks, as tables have them; NAN: none. */
+static double number_of_text(const char *text)
+{
+    size_t n;
+    char room[64];
+    double x;
+
+    text += strspn(text, " \t");
+    n = strcspn(text, " \t");
+    if (n >= sizeof(room) || text[n + strspn(text + n, " \t")])
+        return NAN;
+    memcpy(room, text, n);
+    room[n] = 0;
+    return zt_parse_double(room, &x) ? x : NAN;
+}
+
+#define LARGEST_NUMBER 1e18 /* fp32 holds the sum of many of its squares */
+
 static zt_err number_of(const struct zt_records *r, size_t at, const char *column,
                         const json_t *value, double *out, struct zt_fault *fault)
 {
     const char *text = json_string_value(value);
-    char *end = NULL;
-    double x = json_is_number(value) ? json_number_value(value) : NAN;
+    double x = text                    ? number_of_text(text)
+               : json_is_number(value) ? json_number_value(value)
+                                       : NAN;
 
-    if (text && *text) {
-        x = strtod(text, &end);
-        x = *end ? NAN : x;
-    }
-    if (!isfinite(x) || fabs(x) > 3e38)
+    if (fabs(x) > LARGEST_NUMBER)
+        return zt_records_fault(
+            r, at, ZT_E_FORMAT, fault,
+            "\"%s\" is %g, and the square of a number above %g is too "
+            "large for a loss; scale the numbers, or take the row out",
+            column, x, LARGEST_NUMBER);
+    if (!isfinite(x))
         return zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                 "\"%s\" is no number that can be learnt; correct it, or "
                                 "take the row out (labels with names are predicted by "
