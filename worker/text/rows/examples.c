@@ -2,9 +2,8 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-
-#include "common/options/options.h"
 
 /* ---- columns ---- */
 
@@ -205,20 +204,19 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     return refuse_label(spec->labels, r, at, column, name, fault);
 }
 
-/* The number that a text is, between blanks, as tables have them; NAN: none. */
+/* The decimal number that a text is, between blanks, as tables have them; NAN: none. */
 static double number_of_text(const char *text)
 {
     size_t n;
-    char room[64];
+    char *end;
     double x;
 
     text += strspn(text, " \t");
-    n = strcspn(text, " \t");
-    if (n >= sizeof(room) || text[n + strspn(text + n, " \t")])
+    n = strspn(text, "+-.0123456789eE"); /* strtod() takes 0x10 and nan as well */
+    if (!n || text[n + strspn(text + n, " \t")])
         return NAN;
-    memcpy(room, text, n);
-    room[n] = 0;
-    return zt_parse_double(room, &x) ? x : NAN;
+    x = strtod(text, &end);
+    return end == text + n ? x : NAN;
 }
 
 #define LARGEST_NUMBER 1e18 /* fp32 holds the sum of many of its squares */
