@@ -174,6 +174,21 @@ if [ "$(numbers "$tmp/told" | wc -l)" -lt 60 ]; then
         [ "$(last_bits "$tmp/told")" = "$(last_bits "$tmp/long")" ]
 fi
 
+# srun ends the other ranks when the first has gone: what has saved says so all the same
+hunted() {
+    local pid
+    "$bin/zworker" "$bin/models/gpt2.so" --n_layer 2 --n_head 2 --n_embd 32 --block_size 32 --train_file "$tmp/corpus.txt" \
+        --do_train --max_steps 100000 --logging_steps 1 --save_steps 100000 --output_dir "$tmp/hunted.dir" >"$tmp/hunted" 2>&1 &
+    pid=$!
+    wait_until grep -q '^step 2/' "$tmp/hunted"
+    kill -TERM $pid
+    wait_until grep -q 'stopped by SIGTERM after step' "$tmp/hunted"
+    while kill -TERM $pid 2>/dev/null; do :; done
+    wait $pid
+    [ $? -eq 75 ]
+}
+check "SIGTERM to a rank that has saved and is about to end changes nothing" hunted
+
 # a step takes longer than --grace, which is for programs that save nothing
 times_out() { # times_out SECONDS ARGS...
     local seconds=$1

@@ -102,6 +102,8 @@ done
 
 # ---- one that saves: it comes back when its time was over, not when somebody cancelled it
 is_pending() { job_is "$1" PENDING; }
+# Slurm refuses to launch a job, and fails it, in the second in which a node ended it
+has_ended() { ! pgrep -f "^slurmstepd: \\[$1\\." >/dev/null && sleep 2; }
 goes_on() { # LOG JOB: Slurm waits two minutes unless told, which counts only where the job before it has ended for good
     grep -q "^resumed: " "$1" && return
     scontrol update JobId="$2" StartTime=now >/dev/null 2>&1
@@ -117,6 +119,7 @@ for script in zlaunch zworker; do
     scancel --batch --signal=USR1 "$id"
     expect "saved when its time was over, it is in the queue again" "$tmp/$script.saves" within 20 is_pending "$id"
     check "with a checkpoint" compgen -G "$tmp/out-$script/checkpoint-*" >/dev/null
+    within 20 has_ended "$id"
     expect "and goes on there" "$tmp/$script.saves" within 120 goes_on "$tmp/$script.saves" "$id"
     scancel "$id"
     check "cancelled it is over, with nothing in the queue" within 20 job_is_over "$id"

@@ -104,7 +104,11 @@ void zt_checkpoint_watch_signals(const struct zt_engine *e)
     block(SIG_UNBLOCK, SIGUSR2);
 }
 
-/* A signal that came too late for a step does what it does elsewhere. */
+/*
+ * A signal that came too late for a step does what it does elsewhere. Of a run that was stopped and has
+ * saved, every rank says so by its exit code: srun ends the others when the first of them has, and
+ * one that died of it would make the job one that has failed.
+ */
 void zt_checkpoint_unwatch_signals(const struct zt_engine *e)
 {
     int late = e->stop_code ? 0 : signalled;
@@ -114,7 +118,10 @@ void zt_checkpoint_unwatch_signals(const struct zt_engine *e)
     if (!is_saving(e->run))
         return;
     alarm(0);
-    sigaction(SIGTERM, &before, NULL);
+    if (e->stop_code)
+        handle(SIGTERM, SIG_IGN);
+    else
+        sigaction(SIGTERM, &before, NULL);
     if (late == SIGTERM)
         raise(SIGTERM);
 }
