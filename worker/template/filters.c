@@ -1,4 +1,6 @@
 /* filters.c -- a | filter(arguments) */
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,10 +28,6 @@ static json_t *to_json(struct zt_template_run *r, const struct zt_expr *x, json_
 {
     const json_t *indent = zt_template_argument(r, x, 0, "indent");
 
-    for (const struct zt_expr_arg *a = x->args; a; a = a->next)
-        if (a->name && strcmp(a->name, "indent") != 0)
-            return zt_template_fail(
-                r, x->line, "tojson(%s=) is not in the subset that is read", a->name);
     if (indent && json_is_integer(indent) && json_integer_value(indent) > 16)
         return zt_template_fail(r, x->line, "tojson: indent is above 16");
     return zt_template_to_json(
@@ -164,23 +162,64 @@ static json_t *replace(struct zt_template_run *r, const struct zt_expr *x, json_
 {
     const json_t *from = zt_template_argument(r, x, 0, "old");
     const json_t *to = zt_template_argument(r, x, 1, "new");
+    const json_t *count = zt_template_argument(r, x, 2, "count");
 
     v = as_text(r, x, v);
     if (!v)
         return NULL;
     if (!zt_template_is_text(r, from) || !zt_template_is_text(r, to))
         return zt_template_fail(r, x->line, "replace takes two texts");
-    return zt_template_replace(r, x->line, v, from, to, -1);
+    if (count && !json_is_integer(count) && !json_is_null(count))
+        return zt_template_fail(r, x->line, "replace takes a whole number of times");
+    return zt_template_replace(r, x->line, v, from, to,
+                               json_is_integer(count) ? json_integer_value(count) : -1);
+}
+
+static json_t *integer_of_real(struct zt_template_run *r, const struct zt_expr *x,
+                               double real)
+{
+    if (fabs(real) >= 0x1p63)
+        return zt_template_fail(r, x->line, "an integer is too large");
+    return zt_template_keep(r, json_integer((json_int_t)real));
+}
+
+/* As Python reads a whole number, or else another; `other`: it is none. */
+static json_t *integer_of_text(struct zt_template_run *r, const struct zt_expr *x,
+                               const char *text, json_t *other)
+{
+    static const char blanks[] = " \t\n\v\f\r";
+    char *end;
+    double real;
+    long long v;
+
+    errno = 0;
+    v = strtoll(text, &end, 10);
+    if (end != text && !end[strspn(end, blanks)])
+        return errno ? zt_template_fail(r, x->line, "an integer is too large")
+                     : zt_template_keep(r, json_integer(v));
+    real = strtod(text, &end);
+    if (end == text || end[strspn(end, blanks)] || !isfinite(real) || strpbrk(text, "xX"))
+        return other;
+    return integer_of_real(r, x, real);
 }
 
 static json_t *as_integer(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
 {
-    (void)x;
+    json_t *other = zt_template_argument(r, x, 0, "default");
+
+    if (!other && !r->rc)
+        other = zt_template_keep(r, json_integer(0));
+    if (r->rc)
+        return NULL;
+    if (v == r->undefined)
+        return zt_template_fail(r, x->line, "int of what is not defined");
     if (zt_template_is_text(r, v))
-        return zt_template_keep(r, json_integer(strtoll(json_string_value(v), NULL, 10)));
+        return integer_of_text(r, x, json_string_value(v), other);
     if (json_is_real(v))
-        return zt_template_keep(r, json_integer((json_int_t)json_real_value(v)));
-    return json_is_integer(v) ? v : zt_template_keep(r, json_integer(json_is_true(v)));
+        return integer_of_real(r, x, json_real_value(v));
+    if (json_is_boolean(v))
+        return zt_template_keep(r, json_integer(json_is_true(v)));
+    return json_is_integer(v) ? v : other;
 }
 
 static json_t *unchanged(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
@@ -274,38 +313,40 @@ static json_t *reject_attr(struct zt_template_run *r, const struct zt_expr *x, j
 json_t *zt_template_eval_filter(struct zt_template_run *r, const struct zt_expr *x)
 {
     static const struct {
-        const char *name;
+        const char *name, *takes;
         json_t *(*apply)(struct zt_template_run *r, const struct zt_expr *x, json_t *v);
     } filters[] = {
-        {"trim", trim},
-        {"tojson", to_json},
-        {"length", length},
-        {"count", length},
-        {"default", or_default},
-        {"d", or_default},
-        {"upper", upper},
-        {"lower", lower},
-        {"capitalize", capitalize},
-        {"title", title},
-        {"first", first},
-        {"last", last},
-        {"list", list},
-        {"reverse", reverse},
-        {"join", join},
-        {"replace", replace},
-        {"string", as_text},
-        {"int", as_integer},
-        {"safe", unchanged},
-        {"items", pairs},
-        {"map", map},
-        {"selectattr", select_attr},
-        {"rejectattr", reject_attr},
+        {"trim", "chars", trim},
+        {"tojson", "indent", to_json},
+        {"length", "", length},
+        {"count", "", length},
+        {"default", "default_value boolean", or_default},
+        {"d", "default_value boolean", or_default},
+        {"upper", "", upper},
+        {"lower", "", lower},
+        {"capitalize", "", capitalize},
+        {"title", "", title},
+        {"first", "", first},
+        {"last", "", last},
+        {"list", "", list},
+        {"reverse", "", reverse},
+        {"join", "d attribute", join},
+        {"replace", "old new count", replace},
+        {"string", "", as_text},
+        {"int", "default", as_integer},
+        {"safe", "", unchanged},
+        {"items", "", pairs},
+        {"map", "attribute", map},
+        {"selectattr", "1 2 3", select_attr},
+        {"rejectattr", "1 2 3", reject_attr},
     };
     json_t *v = zt_template_eval(r, x->a);
 
     for (size_t i = 0; v && i < sizeof(filters) / sizeof(*filters); i++)
         if (strcmp(x->name, filters[i].name) == 0)
-            return filters[i].apply(r, x, v);
+            return zt_template_takes(r, x, x->name, filters[i].takes)
+                       ? filters[i].apply(r, x, v)
+                       : NULL;
     return v ? zt_template_fail(r, x->line,
                                 "the filter '%s' is not in the subset that is read",
                                 x->name)

@@ -2,6 +2,8 @@
  * lex.c -- the text between tags, with what trim_blocks, lstrip_blocks and '-' strip; and the
  * lexemes inside of tags.
  */
+#include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,6 +197,8 @@ static void lex_number(struct zt_template_parser *p)
     char text[NUMBER_BYTES];
     size_t n = 0;
     bool is_real = false, has_power = false;
+    long long whole;
+    double real;
 
     for (; p->at < p->end && n < sizeof(text) - 1; p->at++) {
         char c = *p->at;
@@ -214,8 +218,14 @@ static void lex_number(struct zt_template_parser *p)
     }
     text[n] = 0;
     p->lex = ZT_LEX_NUMBER;
-    keep_literal(p, is_real ? json_real(strtod(text, NULL))
-                            : json_integer(strtoll(text, NULL, 10)));
+    errno = 0;
+    whole = strtoll(text, NULL, 10);
+    real = strtod(text, NULL);
+    if (n == sizeof(text) - 1 || !isfinite(real) || (errno && !is_real)) {
+        zt_template_refuse(p, "the number %.40s... is too large", text);
+        return;
+    }
+    keep_literal(p, is_real ? json_real(real) : json_integer(whole));
 }
 
 static void lex_operator(struct zt_template_parser *p)

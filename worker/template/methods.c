@@ -207,30 +207,30 @@ static json_t *get(struct zt_template_run *r, const struct method_call *c)
 /* ---- all of them ---- */
 
 static const struct {
-    const char *name;
+    const char *name, *takes;
     bool of_dict;
     json_t *(*call)(struct zt_template_run *r, const struct method_call *c);
 } methods[] = {
-    {"strip", false, strip_both},
-    {"lstrip", false, strip_left},
-    {"rstrip", false, strip_right},
-    {"startswith", false, starts_with},
-    {"endswith", false, ends_with},
-    {"split", false, split},
-    {"replace", false, replace},
-    {"upper", false, upper},
-    {"lower", false, lower},
-    {"capitalize", false, capitalize},
-    {"title", false, title},
-    {"items", true, items},
-    {"keys", true, keys},
-    {"values", true, values},
-    {"get", true, get},
+    {"strip", "1", false, strip_both},
+    {"lstrip", "1", false, strip_left},
+    {"rstrip", "1", false, strip_right},
+    {"startswith", "1", false, starts_with},
+    {"endswith", "1", false, ends_with},
+    {"split", "sep maxsplit", false, split},
+    {"replace", "1 2 count", false, replace},
+    {"upper", "", false, upper},
+    {"lower", "", false, lower},
+    {"capitalize", "", false, capitalize},
+    {"title", "", false, title},
+    {"items", "", true, items},
+    {"keys", "", true, keys},
+    {"values", "", true, values},
+    {"get", "1 2", true, get},
 };
 
 json_t *zt_template_eval_call(struct zt_template_run *r, const struct zt_expr *x)
 {
-    static const char *const keywords[] = {NULL, "maxsplit", "count"};
+    static const char *const keywords[] = {"sep", "maxsplit", "count"};
     struct method_call c = {.x = x, .of = zt_template_eval(r, x->a->a)};
     json_t *(*method)(struct zt_template_run *, const struct method_call *) = NULL;
 
@@ -239,9 +239,13 @@ json_t *zt_template_eval_call(struct zt_template_run *r, const struct zt_expr *x
     if (r->rc)
         return NULL;
     for (size_t i = 0; !method && i < sizeof(methods) / sizeof(*methods); i++)
-        if (strcmp(x->a->name, methods[i].name) == 0 &&
+        if (!r->rc && strcmp(x->a->name, methods[i].name) == 0 &&
             (methods[i].of_dict ? json_is_object(c.of) : zt_template_is_text(r, c.of)))
-            method = methods[i].call;
+            method = zt_template_takes(r, x, x->a->name, methods[i].takes)
+                         ? methods[i].call
+                         : NULL;
+    if (r->rc)
+        return NULL;
     if (method)
         /* cppcheck-suppress returnDanglingLifetime ; what it returns is r's */
         return method(r, &c);

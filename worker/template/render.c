@@ -108,6 +108,7 @@ static void set_loop_names(struct zt_template_run *r, const struct zt_stmt *s,
     set_name(r, s->name2, json_array_get(item, 1));
 }
 
+/* Loops that are recursive are refused, so that no other has a depth. */
 static json_t *describe_loop(struct zt_template_run *r, const json_t *items, size_t i)
 {
     size_t n = json_array_size(items);
@@ -115,11 +116,11 @@ static json_t *describe_loop(struct zt_template_run *r, const json_t *items, siz
     json_t *previous = i ? json_array_get(items, i - 1) : r->undefined;
 
     return zt_template_keep(
-        r, json_pack("{s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}", "index",
-                     (json_int_t)i + 1, "index0", (json_int_t)i, "revindex",
-                     (json_int_t)(n - i), "revindex0", (json_int_t)(n - i - 1), "length",
-                     (json_int_t)n, "first", i == 0, "last", i + 1 == n, "previtem",
-                     previous, "nextitem", next));
+        r, json_pack("{s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:O, s:O}", "depth",
+                     1, "depth0", 0, "index", (json_int_t)i + 1, "index0", (json_int_t)i,
+                     "revindex", (json_int_t)(n - i), "revindex0",
+                     (json_int_t)(n - i - 1), "length", (json_int_t)n, "first", i == 0,
+                     "last", i + 1 == n, "previtem", previous, "nextitem", next));
 }
 
 static json_t *names_of_scope(struct zt_template_run *r)

@@ -21,6 +21,35 @@ json_t *zt_template_argument(struct zt_template_run *r, const struct zt_expr *x,
     return NULL;
 }
 
+bool zt_template_takes(struct zt_template_run *r, const struct zt_expr *x,
+                       const char *what, const char *names)
+{
+    int most = 0, at = 0;
+
+    for (const char *s = names; *s; s += strspn(s, " ")) {
+        s += strcspn(s, " ");
+        most++;
+    }
+    for (const struct zt_expr_arg *a = x->args; a; a = a->next) {
+        const char *found = a->name ? strstr(names, a->name) : NULL;
+        size_t n = a->name ? strlen(a->name) : 0;
+        bool whole = found && (found == names || found[-1] == ' ') &&
+                     (found[n] == ' ' || !found[n]);
+
+        at += !a->name;
+        if (a->name && !whole)
+            zt_template_fail(r, x->line, "%s(%s=) is not in the subset that is read",
+                             what, a->name);
+        else if (at > most)
+            zt_template_fail(r, x->line,
+                             "%s() with %d arguments is not in the subset that is read",
+                             what, at);
+        if (r->rc)
+            return false;
+    }
+    return true;
+}
+
 /* ---- strip ---- */
 
 static uint32_t code_of(const char *s, size_t n)

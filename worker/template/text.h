@@ -27,6 +27,10 @@ json_t *zt_template_letters(struct zt_template_run *r, int line, const json_t *t
 /* The value of an argument by its place, or its keyword; NULL: not given. Evaluates it. */
 json_t *zt_template_argument(struct zt_template_run *r, const struct zt_expr *x,
                              int place, const char *keyword);
+/* Whether all arguments are among `names`, those that `what` takes by place or keyword, blanks in
+ * between. Fails, and is false, where one is not: it would be passed over. */
+bool zt_template_takes(struct zt_template_run *r, const struct zt_expr *x,
+                       const char *what, const char *names);
 bool zt_template_is_text(const struct zt_template_run *r, const json_t *v);
 
 #endif

@@ -137,6 +137,26 @@ static void test_expressions_are_pythons(void **state)
                    "0,2,4,");
 }
 
+static void test_arguments_of_filters_count(void **state)
+{
+    (void)state;
+    assert_renders(
+        "{{ 'aaa' | replace('a', 'b', 2) }} {{ 'aaa' | replace('a', 'b') }} {{ "
+        "'aaa'.replace('a', 'b', 1) }} {{ 'aaa' | replace('a', 'b', count=1) "
+        "}}",
+        "bba bbb baa baa");
+    assert_renders("{{ '12' | int }} {{ ' 7 ' | int }} {{ '12abc' | int }} {{ 'x' | "
+                   "int(5) }} {{ '3.9' | int }} {{ '0x10' | int(default=3) }} {{ -2.5 | "
+                   "int }} {{ true | int }} {{ none | int }}",
+                   "12 7 0 5 3 3 -2 1 0");
+    assert_renders("{% for i in [1, 2] %}{{ loop.depth }}{{ loop.depth0 }}{% for j in "
+                   "[3] %}{{ loop.depth }}{% endfor %}{% endfor %}",
+                   "101101");
+    assert_renders("{{ 9223372036854775807 }} {{ 'a b c'.split(sep=' ', maxsplit=1) | "
+                   "length }}",
+                   "9223372036854775807 2");
+}
+
 static void assert_refused(const char *text, const char *why)
 {
     struct zt_fault fault;
@@ -160,6 +180,18 @@ static void test_what_is_not_known_is_named_with_its_line(void **state)
                    "chat:1: the filter 'dictsort' is not in the subset");
     assert_refused("{{ 1 is even_more }}",
                    "chat:1: the test 'is even_more' is not in the subset");
+    assert_refused("{{ 9223372036854775808 }}",
+                   "chat:1: the number 9223372036854775808... is too large");
+    assert_refused("{{ '9223372036854775808' | int }}",
+                   "chat:1: an integer is too large");
+    assert_refused("{{ 'a' | upper(1) }}",
+                   "chat:1: upper() with 1 arguments is not in the subset");
+    assert_refused("{{ messages | map(attribute='role', default='x') | list }}",
+                   "chat:1: map(default=) is not in the subset");
+    assert_refused("{{ '10' | int(0, 2) }}",
+                   "chat:1: int() with 2 arguments is not in the subset");
+    assert_refused("{{ 'abc'.startswith('b', 1) }}",
+                   "chat:1: startswith() with 2 arguments is not in the subset");
     assert_refused("{{ 'a'.zfill(3) }}", "chat:1: text.zfill() is not in the subset");
     assert_refused("\n{{ cycler('a') }}", "chat:2: cycler() is not in the subset");
     assert_refused(
@@ -244,6 +276,7 @@ int main(void)
         cmocka_unit_test(test_what_is_generated_is_told),
         cmocka_unit_test(test_blanks_are_stripped_as_transformers_does),
         cmocka_unit_test(test_expressions_are_pythons),
+        cmocka_unit_test(test_arguments_of_filters_count),
         cmocka_unit_test(test_what_is_not_known_is_named_with_its_line),
         cmocka_unit_test(test_no_template_runs_for_ever),
         cmocka_unit_test(test_damaged_templates_do_no_harm),
