@@ -492,7 +492,9 @@ static int finish_job(struct zt_supervisor *s)
     if (s->group.restart)
         json_object_set_new(end, "restarts", json_integer(s->group.restart));
     if (v.exit_code && s->trains) {
-        json_object_set_new(end, "last_step", json_integer(s->last_step));
+        json_object_set_new(
+            end, "last_step",
+            json_integer(s->last_step > s->saved_step ? s->last_step : s->saved_step));
         json_object_set_new(end, "saved_step", json_integer(s->saved_step));
     }
     zt_render_finish_live(s->render);

@@ -73,6 +73,13 @@ check "tokens of a file count once, whatever its paths" once
 { echo '{"prompt": "why", "completion": null}' && cat "$tmp/prompts.jsonl"; } >"$tmp/hollow.jsonl"
 check "a first row without its completion does not make texts of the prompts" refused 65 'hollow.jsonl:1: \"completion\" is no text' \
     --train_file "$tmp/hollow.jsonl" --tokenizer_name "$tok"
+{ echo '{"prompt": "why"}' && cat "$tmp/prompts.jsonl"; } >"$tmp/first.jsonl"
+check "  nor one that has no such column" refused 65 'first.jsonl:2: the row has \"prompt\" and \"completion\", and the first row only the text of \"prompt\"' \
+    --train_file "$tmp/first.jsonl" --tokenizer_name "$tok"
+check "  but for who asks for these texts" gpt2 1 "$tmp/19" --train_file "$tmp/first.jsonl" --text_column prompt --tokenizer_name "$tok"
+{ echo '{"note": "why"}' && printf '{"note": "w", "messages": [{"role": "user", "content": "w"}]}\n%.0s' 1 2 3; } >"$tmp/notes.jsonl"
+check "  nor of conversations" refused 65 'notes.jsonl:2: the row has \"messages\", and the first row only the text of \"note\"' \
+    --train_file "$tmp/notes.jsonl" --tokenizer_name "$tok"
 check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
 check "  as it was typed" refused 2 "--summary_column: a pair has two sides; give --source_column, too" --train_file "$tmp/named.jsonl" --summary_column a
 check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro

@@ -176,6 +176,28 @@ static zt_err text_of_pair(const struct zt_lines_job *job, struct hand *h,
     return rc;
 }
 
+/*
+ * The first row says what all rows are, where nobody else does: one that has more than it would be
+ * learnt in part.
+ */
+static zt_err check_kind(const struct zt_lines_job *job, struct hand *h, size_t from,
+                         const json_t *row)
+{
+    const char *more = NULL;
+
+    if (json_is_array(json_object_get(row, "messages")))
+        more = "\"messages\"";
+    else if (json_object_get(row, "prompt") && json_object_get(row, "completion"))
+        more = "\"prompt\" and \"completion\"";
+    if (!more || strcmp(job->column, "text") == 0)
+        return ZT_OK;
+    return zt_records_fault(job->records, from, ZT_E_FORMAT, &h->fault,
+                            "the row has %s, and the first row only the text of \"%s\": "
+                            "give all rows the same columns, or name the one that is "
+                            "meant, --text_column %s",
+                            more, job->column, job->column);
+}
+
 /* The text of a row: a column's, or in h->text what a pair is or the chat template makes of it. */
 static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t from,
                           const json_t *row, const char **text, size_t *n)
@@ -183,8 +205,12 @@ static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t
     struct zt_fault why = {ZT_OK, ""};
     zt_err rc;
 
-    if (!job->chat && !job->pair.source)
-        return zt_records_text(job->records, from, row, job->column, text, n, &h->fault);
+    if (!job->chat && !job->pair.source) {
+        rc = job->column_is_guessed ? check_kind(job, h, from, row) : ZT_OK;
+        return rc ? rc
+                  : zt_records_text(job->records, from, row, job->column, text, n,
+                                    &h->fault);
+    }
     zt_buf_drop(&h->text, zt_buf_used(&h->text));
     zt_buf_drop(&h->answers, zt_buf_used(&h->answers));
     if (job->chat)
@@ -563,6 +589,7 @@ static zt_err encode_texts(const struct zt_lines_job *job,
         rc = zt_records_find_text(&records, column, &found, fault);
     rows.records = &records;
     rows.column = found;
+    rows.column_is_guessed = !column;
     if (!rc && found && zt_records_holds_lists(&records, found))
         rc = open_chat(job, &records, found, &chat, fault);
     rows.chat = chat;
