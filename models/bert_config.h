@@ -62,7 +62,6 @@ static void check_config(zt_model *m)
         "num_labels",
         "gradient_checkpointing",  /* an option of the run */
         "chunk_size_feed_forward", /* the same numbers in pieces */
-        "use_cache",               /* of generation */
         "bos_token_id",
         "eos_token_id",
         "directionality", /* of the files that came from TensorFlow */

@@ -106,6 +106,12 @@ for k in "" "--assistant_only_loss false" "--data_cache_dir $tmp/kinds" "--data_
 done
 check "  nor are pairs one of prompts" refused 2 'prompts.jsonl: its rows are pairs of \"prompt\" and \"completion\", and those of the training data' \
     --train_file "$tmp/asked.jsonl" --do_eval --eval_file "$tmp/prompts.jsonl" --tokenizer_name "$tok"
+for k in "$tmp/prompts.jsonl $tmp/asked.jsonl" "$tmp/asked.jsonl $tmp/prompts.jsonl"; do
+    # shellcheck disable=SC2086 # words
+    check "  nor prompts alone learnt beside pairs" refused 2 \
+        'asked.jsonl: its rows are texts of \"prompt\", and those of '"$tmp"'/prompts.jsonl are pairs of \"prompt\" and \"completion\": give both the same columns' \
+        --tokenizer_name "$tok" --train_file $k
+done
 kinds() { # kinds ARGS...: how often a warning tells of them
     gpt2 2 "$tmp/19" --tokenizer_name "$tok" --do_eval "$@" && grep '"event":"log"' "$tmp/19" | grep -c 'so the two losses do not compare'
 }
@@ -113,6 +119,6 @@ check "texts are, which is told" test "$(kinds --train_file "$tmp/prompts.jsonl"
 check "  and pairs of texts" test "$(kinds --train_file "$tmp/joined.jsonl" --eval_file "$tmp/prompts.jsonl")" = 1
 check "  but not where all of a pair is learnt" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/joined.jsonl" --assistant_only_loss false)" = 0
 check "  nor where a column is named" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/asked.jsonl" --text_column prompt)" = 0
-check "  nor where some files of the training are such" test "$(kinds --train_file "$tmp/prompts.jsonl" "$tmp/asked.jsonl" --eval_file "$tmp/asked.jsonl")" = 0
+check "  nor where some files of the training are such" test "$(kinds --train_file "$tmp/prompts.jsonl" "$tmp/joined.jsonl" --eval_file "$tmp/joined.jsonl")" = 0
 check "  nor with the end of the training rows" test "$(kinds --train_file "$tmp/prompts.jsonl" --packing none)" = 0
 finish

@@ -207,6 +207,12 @@ check "  as the frame is one" sh -c '! cmp -s "$1/plain/tokenizer.json" "$1/fram
 check "a text is no pair" refused 2 "has no pairs of a text to read and one to write" \
     as_is t5 --do_train --train_file /usr/share/common-licenses/GPL-3 --max_steps 1
 check "rows without names are none" refused 2 "its rows are no pairs" as_is t5 --do_train --train_file "$tmp/pairs.jsonl" --max_steps 1
+for side in completion prompt; do
+    { echo "{\"$side\": \"yes\"}" && sed 's/"q"/"prompt"/; s/"a"/"completion"/' "$tmp/pairs.jsonl"; } >"$tmp/half.jsonl"
+    other=$([ $side = prompt ] && echo completion || echo prompt)
+    check "a first row that has the $side alone is told" refused 65 "half.jsonl:1: the row has no \"$other\", it has $side: " \
+        as_is t5 --do_train --train_file "$tmp/half.jsonl" --max_steps 1
+done
 check "lengths of pairs are not for other models" refused 2 "--max_source_length is for models that read one text" \
     as_is gpt2 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 9 --max_steps 1
 check "a target has one length" refused 2 "--max_target_length 8 and --block_size 9" \

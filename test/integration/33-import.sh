@@ -68,10 +68,10 @@ for kind in gpt2 t5 bart; do
         --model_name_or_path "$tmp/m" --output_dir "$tmp/left_out.$kind"
     check "$kind: a dropout that is left out is what transformers takes" grep -qE '"(resid_pdrop|dropout_rate|dropout)": 0.1' "$tmp/left_out.$kind/config.json"
 done
-config gpt2 pad_token_id 3 max_length 20 task_specific_params '{"a": {"do_sample": true}}' dtype '"float16"' sep_token_id null
+config gpt2 pad_token_id 3 max_length 20 use_cache false summary_type '"cls_index"' initializer_range 0.03 task_specific_params '{"a": {"do_sample": true}}' dtype '"float16"' sep_token_id null
 import gpt2 --output_dir "$tmp/carried"
-for said in '"pad_token_id": 3' '"max_length": 20' '"task_specific_params": {"a": {"do_sample": true}}'; do
-    check "what is of tokens and texts stays with the weights: $said" grep -qF "$said" "$tmp/carried/config.json"
+for said in '"use_cache": false' '"summary_type": "cls_index"' '"initializer_range": 0.03' '"pad_token_id": 3' '"max_length": 20' '"task_specific_params": {"a": {"do_sample": true}}'; do
+    check "what is of tokens, texts and other uses stays with the weights: $said" grep -qF "$said" "$tmp/carried/config.json"
 done
 check "  and what is of files does not" sh -c "! grep -q 'float16\|sep_token' $tmp/carried/config.json"
 config gpt2 layer_norm_epsilon 1e-05 attn_pdrop 0.1

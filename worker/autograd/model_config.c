@@ -254,10 +254,29 @@ void zt_model_export(zt_model *m, const char *key, const char *json_fmt, ...)
     free(text);
 }
 
+/* 0.03, not 0.029999999999999999; malloc'ed. */
+static char *text_of(const json_t *v)
+{
+    size_t digits = 15;
+    char *text;
+    json_t *read;
+    bool same;
+
+    do {
+        text = json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits));
+        read = text ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+        same = !text || json_equal(read, v);
+        json_decref(read);
+        if (!same)
+            free(text);
+    } while (!same && ++digits < 18);
+    return same ? text : json_dumps(v, JSON_ENCODE_ANY);
+}
+
 void zt_model_export_imported(zt_model *m, const char *key)
 {
     const json_t *v = zt_model_config_find(m, key);
-    char *text = v ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    char *text = v ? text_of(v) : NULL;
 
     if (v && !text)
         zt_model_misuse(m, "no host memory for config.json");
@@ -268,7 +287,7 @@ void zt_model_export_imported(zt_model *m, const char *key)
 
 static void export_json(struct zt_model *m, const char *key, const json_t *value)
 {
-    char *text = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+    char *text = value ? text_of(value) : NULL;
 
     if (text)
         zt_model_export(m, key, "%s", text);

@@ -21,7 +21,6 @@ static const char *const meaningless[] = {"_name_or_path",
                                           "transformers_version",
                                           "torch_dtype",
                                           "dtype",
-                                          "*use_cache",
                                           "*attn_implementation*",
                                           "gradient_checkpointing",
                                           "torchscript",
@@ -41,6 +40,9 @@ static const char *const meaningless[] = {"_name_or_path",
 /* About its tokens, and the texts that are written with it: they stay with its weights. */
 static const char *const carried[] = {"*_token_id",
                                       "tokenizer_class",
+                                      "*use_cache",
+                                      "initializer_range", /* the weights are there */
+                                      "summary_*",         /* of heads for other tasks */
                                       "prefix",
                                       "task_specific_params",
                                       "max_length",

@@ -282,6 +282,33 @@ static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_faul
     return ZT_OK;
 }
 
+/* A file of the training data with the prompts alone beside one of whole pairs. */
+static zt_err check_rows_of_training(const struct zt_engine *e, struct zt_fault *fault)
+{
+    const struct zt_dataset *ds = e->train_data;
+    char side_rows[160], pair_rows[160];
+
+    for (int i = 0; ds && i < zt_dataset_num_files(ds); i++) {
+        const char *side_path, *pair_path;
+        const struct zt_lines_columns *side = zt_dataset_columns(ds, i, &side_path);
+
+        for (int k = 0; k < zt_dataset_num_files(ds); k++) {
+            const struct zt_lines_columns *pair = zt_dataset_columns(ds, k, &pair_path);
+
+            if (!is_side(side, pair))
+                continue;
+            describe_rows(side, side_rows, sizeof(side_rows));
+            describe_rows(pair, pair_rows, sizeof(pair_rows));
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "%s: its rows are %s, and those of %s are %s: give both "
+                                "the same columns; one that is all of a text is called "
+                                "\"text\"",
+                                side_path, side_rows, pair_path, pair_rows);
+        }
+    }
+    return ZT_OK;
+}
+
 static zt_err check_rows_of_evaluation(const struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err rc;
@@ -330,6 +357,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
         rc = check_column(e, fault);
     if (!rc)
         rc = check_texts_of_rows(e, fault);
+    if (!rc)
+        rc = check_rows_of_training(e, fault);
     if (!rc)
         rc = check_rows_of_evaluation(e, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&

@@ -442,15 +442,20 @@ static bool is_side(const struct zt_records *r, const char *column)
     return zt_records_has(r, column) && !zt_records_holds_lists(r, column);
 }
 
-/* What was asked for, else `prompt` and `completion` where nothing else is meant. */
+/* What was asked for, else `prompt` and `completion` where nothing else is meant: both, but of what
+ * can be nothing but pairs one, so that the row is named that lacks the other. */
 static struct zt_text_pair find_pair(const struct zt_lines_job *job,
                                      const struct zt_records *r, const char *column)
 {
     struct zt_text_pair p = job->pair;
+    bool source, target;
 
-    if (!p.source && !column && !zt_records_holds_text(r, "text") &&
-        !zt_records_holds_lists(r, "messages") && is_side(r, "prompt") &&
-        is_side(r, "completion")) {
+    if (p.source || column || zt_records_holds_text(r, "text") ||
+        zt_records_holds_lists(r, "messages"))
+        return p;
+    source = is_side(r, "prompt");
+    target = is_side(r, "completion");
+    if (p.separate ? source || target : source && target) {
         p.source = "prompt";
         p.target = "completion";
     }
