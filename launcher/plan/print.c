@@ -249,6 +249,19 @@ zt_err zt_job_plan_print(const struct zt_job_plan *p, bool json, FILE *out,
     return rc;
 }
 
+/* As one pod of several has them, whose processes are to be one job. */
+static void warn_of_rank(const struct zt_job_plan *p, FILE *out)
+{
+    const char *rank = getenv("RANK"), *size = getenv("WORLD_SIZE");
+
+    if (rank && size && strtol(size, NULL, 10) > 1)
+        fprintf(
+            out,
+            "RANK=%s and WORLD_SIZE=%s are those of one of several processes, and this "
+            "zlaunch starts a job of its own; for one job, in its place: %s%s\n",
+            rank, size, p->is_plugin ? "zworker " : "", p->launch->target[0]);
+}
+
 /* Each process of an mpirun, a torchrun or an srun, is a launcher with a job of its own. */
 static void warn_of_outer(const struct zt_job_plan *p, FILE *out)
 {
@@ -278,6 +291,7 @@ static void warn_of_outer(const struct zt_job_plan *p, FILE *out)
                 p->is_plugin ? "zworker " : "", p->launch->target[0]);
         return;
     }
+    warn_of_rank(p, out);
 }
 
 /* Ranks of the first nodes that take part, on this host. */

@@ -54,6 +54,8 @@ SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 launch -- true
 check "srun in front of zlaunch, too" err_has "warning: srun has started 2 of this zlaunch, and each starts a job of its own; for one job: srun -n 2 true"
 TORCHELASTIC_RUN_ID=none WORLD_SIZE=2 launch gpt2.so
 check "torchrun in front of zlaunch, too" err_has "warning: torchrun has started 2 of this zlaunch, and each starts a job of its own; for one job: torchrun --no-python --nproc_per_node 2 zworker gpt2.so"
+RANK=1 WORLD_SIZE=2 launch gpt2.so
+check "the rank of a pod, too" err_has "warning: RANK=1 and WORLD_SIZE=2 are those of one of several processes, and this zlaunch starts a job of its own; for one job, in its place: zworker gpt2.so"
 launch --num_gpus 2 gpt2.so --learnin_rate 1 --max_steps x
 check "all problems of ranks at once" test "$(grep -c 'zlaunch: error: --' "$tmp/err")" = 2
 check "  and nothing else" test "$(wc -l <"$tmp/err")" = 2
