@@ -281,7 +281,7 @@ static bool is_restartable(const struct zt_supervisor *s, const struct zt_verdic
 {
     bool asked = s->notes.stop != ZT_STOP_NONE && s->notes.stop != ZT_STOP_HANG;
 
-    return v->exit_code && !v->saved && !asked && !s->stops &&
+    return v->exit_code && !v->saved && !v->unsaved && !asked && !s->stops &&
            (ran || s->group.restart > 0) &&
            !(v->rank && zt_fail_is_permanent(v->rank->fail, s->begun));
 }
@@ -435,7 +435,7 @@ void zt_sup_advance(struct zt_supervisor *s)
 /* The log is what was asked for: a job that did well without it is not fine. */
 static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *end)
 {
-    char ranks[NAMED_RANKS * 12 + 32] = "";
+    char ranks[NAMED_RANKS * 12 + 32] = "", text[ZT_FAULT_TEXT];
     size_t at = 0;
     int num = 0;
 
@@ -449,12 +449,13 @@ static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *en
                                    num > 1 ? ", " : "", s->notes.ranks[i].rank);
     if (num > NAMED_RANKS)
         snprintf(ranks + at, sizeof(ranks) - at, " and %d more", num - NAMED_RANKS);
-    zt_render_message(
-        s->render, ZT_LOG_ERROR,
-        "the log file%s of rank%s %s in %s took no more, and what %s above; "
-        "all else went well",
-        num > 1 ? "s" : "", num > 1 ? "s" : "", ranks, s->plan->log_dir,
-        num > 1 ? "they lack is" : "it lacks is");
+    snprintf(text, sizeof(text),
+             "the log file%s of rank%s %s in %s took no more, and what %s above; "
+             "all else went well",
+             num > 1 ? "s" : "", num > 1 ? "s" : "", ranks, s->plan->log_dir,
+             num > 1 ? "they lack is" : "it lacks is");
+    json_object_set_new(end, "cause", zt_json_text(text, strlen(text)));
+    zt_render_message(s->render, ZT_LOG_ERROR, "%s", text);
 }
 
 /* So is what was printed: before the end is told, which says it. */

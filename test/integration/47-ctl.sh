@@ -23,6 +23,17 @@ end() {
 
 # ---------------------------------------------------------------- asking
 printf 'n0 slots=2\nn1 slots=1\n' >"$tmp/hosts"
+printf '#!/bin/sh\nexec sleep 600\n' >"$tmp/slow"
+chmod +x "$tmp/slow"
+launch_bg --hostfile "$tmp/hosts" --ssh_program "$tmp/slow" --connect_timeout 100 -- true
+within 10 has_socket || fail "no socket"
+ask "$(job_id)" status
+check "a job that begins" said "state     starting"
+check "  has no ranks on a node yet" sh -c "grep -qx '  n1: starting' '$tmp/said'"
+kill -INT "$job"
+end
+check "Ctrl-C meanwhile: 130" code_is 130
+
 launch_bg --hostfile "$tmp/hosts" --launcher local --max_restarts 2 -- sh -c 'echo ready; sleep 600'
 ready 3
 id=$(job_id)
