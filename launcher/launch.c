@@ -375,6 +375,13 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
         zt_problems_add(report, ZT_E_USAGE,
                         "%s: a plugin is no program: leave out %s, and zworker loads it",
                         l->target[0], l->no_python ? "--no_python" : "--");
+    if (!l->is_plugin && strcmp(l->device, "auto") != 0 &&
+        zt_args_value(l->args, "device")->from == ZT_FROM_FLAG)
+        zt_problems_add(report, ZT_E_USAGE,
+                        "--device %s is for plugins: what %s computes on is its own "
+                        "matter; leave it out (with CUDA_VISIBLE_DEVICES= in the "
+                        "environment it sees no GPU)",
+                        l->device, l->target[0]);
     if (l->is_plugin)
         check_behind(l, report);
     if (l->is_plugin && l->serve_store)

@@ -127,6 +127,7 @@ check "... with a value" says "did you mean --max_steps?" "$bin/models/gpt2.so" 
 check "... behind =" says "did you mean --max_steps=3?" "$bin/models/gpt2.so" -max_steps=3
 check "... before the target" says "did you mean --num_gpus?" -num_gpus 2 train.so
 check "... on the wrong side of it" says "did you mean --bf16?" -bf16 train.so
+check "a device for a program" says "--device cuda is for plugins: what true computes on is its own matter" --device cuda -- true
 check "a flag of the target" says "--do_train is an option of the target" --do_train train.so
 check "a foreign one" says "--zero_stage 3: it is about what the target does: write it behind the target" --zero_stage=3 train.so
 check "torchrun's --nproc_per_node" says "--nproc_per_node 2: that is --num_gpus N" --nproc_per_node 2 train.so
