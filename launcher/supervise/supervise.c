@@ -206,10 +206,20 @@ static void run_job(struct zt_supervisor *s)
     }
 }
 
+static void note_too_few(struct zt_supervisor *s, int num)
+{
+    char text[128];
+
+    snprintf(text, sizeof(text),
+             "only %d node%s could be started, at least %d are wanted", num,
+             num == 1 ? "" : "s", s->plan->min_nodes);
+    zt_notes_node_lost(&s->notes, "", num ? text : "no node could be started",
+                       s->start_code ? s->start_code : 69);
+}
+
 static void run_when_ready(struct zt_supervisor *s)
 {
     int num = 0;
-    char text[128];
 
     if (s->num_in[NODE_STARTING])
         return;
@@ -222,10 +232,7 @@ static void run_when_ready(struct zt_supervisor *s)
             run_job(s);
         return;
     }
-    snprintf(text, sizeof(text),
-             "only %d node%s could be started, at least %d are wanted", num,
-             num == 1 ? "" : "s", s->plan->min_nodes);
-    zt_notes_node_lost(&s->notes, "", text, s->start_code ? s->start_code : 69);
+    note_too_few(s, num);
     zt_sup_stop(s, SIGTERM, 0);
 }
 
@@ -397,6 +404,8 @@ static void on_all_over(struct zt_supervisor *s)
     bool ran = false;
 
     uv_timer_stop(&s->deadline);
+    if (s->state == SUP_STARTING && s->notes.stop == ZT_STOP_NONE)
+        note_too_few(s, 0); /* of an elastic job: each of them was left out */
     if (s->unclean)
         kill_leftovers(s);
     for (int i = 0; i < s->notes.num_ranks; i++)
