@@ -118,6 +118,9 @@ says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing
 }
 check "an option of the target stands before it" says \
     "--deepspeed is an option of the target: write it behind the target, as in: zlaunch TARGET.so --deepspeed ds.json" --deepspeed ds.json train.so
+check "an option of a job beside --attach" says "--timeout has no effect with --attach, which starts no job: leave it out" --timeout 5 --attach last
+check "... beside --ctl" says "--detach has no effect with --ctl" --detach --ctl last status
+check "... beside --estimate" says "--dry_run has no effect with --estimate" --estimate 1B --num_gpus 8 --dry_run
 for alone in --report "--estimate 1B"; do
     # shellcheck disable=SC2086
     check "$alone with a target" says "${alone% *} runs nothing: leave out 'train.so' and what is behind it" $alone train.so --max_steps 3
