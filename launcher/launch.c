@@ -99,6 +99,10 @@ static void derive_end(struct zt_launch *l, struct zt_problems *report)
         zt_problems_add(report, ZT_E_USAGE,
                         "--min_elastic_nodes and --max_elastic_nodes are for "
                         "--elastic_training");
+    if (l->elastic && l->no_ssh)
+        zt_problems_add(report, ZT_E_USAGE,
+                        "--elastic_training does not go together with --no_ssh, where "
+                        "each zlaunch starts its own node and knows of no other");
     if (l->max_nodes > 0 && l->min_nodes > l->max_nodes)
         zt_problems_add(report, ZT_E_USAGE,
                         "--min_elastic_nodes %d is more than --max_elastic_nodes %d",

@@ -264,7 +264,7 @@ static void build_srun(struct zt_mpirun *m)
     add(m, "-n");
     add(m, "%d", m->plan->world);
     add_launcher_args(m);
-    if (l->include || l->exclude) {
+    if (l->hostfile || l->include || l->exclude) {
         add(m, "--nodelist");
         add_hosts(m);
     }

@@ -118,6 +118,8 @@ says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing
 }
 check "an option of the target stands before it" says \
     "--deepspeed is an option of the target: write it behind the target, as in: zlaunch TARGET.so --deepspeed ds.json" --deepspeed ds.json train.so
+check "--elastic_training with --no_ssh" says "--elastic_training does not go together with --no_ssh" \
+    --no_ssh --node_rank 0 --master_addr h --elastic_training -- true
 check "an option of a job beside --attach" says "--timeout has no effect with --attach, which starts no job: leave it out" --timeout 5 --attach last
 check "... beside --ctl" says "--detach has no effect with --ctl" --detach --ctl last status
 check "... beside --estimate" says "--dry_run has no effect with --estimate" --estimate 1B --num_gpus 8 --dry_run
