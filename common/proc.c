@@ -163,6 +163,13 @@ const char *zt_signal_text(int sig)
     }
 }
 
+bool zt_signal_is_ignored(int sig)
+{
+    struct sigaction now = {.sa_handler = SIG_DFL};
+
+    return sigaction(sig, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 void zt_signal_block_user(void)
 {
     sigset_t set;

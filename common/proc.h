@@ -27,6 +27,9 @@ char zt_proc_state(pid_t pid);
 /* "SIGSEGV (invalid memory access)": buffer-free, static text for the common ones. */
 const char *zt_signal_text(int sig);
 
+/* As nohup leaves SIGHUP, which is then not for us either. */
+bool zt_signal_is_ignored(int sig);
+
 /* This thread, and what it starts, gets neither SIGUSR1 nor SIGUSR2 until it unblocks them. */
 void zt_signal_block_user(void);
 

@@ -99,6 +99,10 @@ static void derive_end(struct zt_launch *l, struct zt_problems *report)
         zt_problems_add(report, ZT_E_USAGE,
                         "--min_elastic_nodes and --max_elastic_nodes are for "
                         "--elastic_training");
+    if (l->elastic && l->no_ssh)
+        zt_problems_add(report, ZT_E_USAGE,
+                        "--elastic_training does not go together with --no_ssh, where "
+                        "each zlaunch starts its own node and knows of no other");
     if (l->max_nodes > 0 && l->min_nodes > l->max_nodes)
         zt_problems_add(report, ZT_E_USAGE,
                         "--min_elastic_nodes %d is more than --max_elastic_nodes %d",
@@ -308,8 +312,31 @@ static void check_behind(const struct zt_launch *l, struct zt_problems *report)
     }
 }
 
+/* What else is said beside --ctl, --attach or --estimate, which start no job. */
+static void check_beside(const struct zt_launch *l, const char *with,
+                         const char *const *more, struct zt_problems *report)
+{
+    static const char *const always[] = {"log_format", "log_level", "quiet", "verbose",
+                                         "color"};
+
+    for (const struct zt_option *o = zt_launch_options; o->name; o++) {
+        bool fits = strcmp(o->name, with) == 0;
+
+        for (size_t i = 0; i < sizeof(always) / sizeof(*always); i++)
+            fits = fits || strcmp(o->name, always[i]) == 0;
+        for (int i = 0; more && more[i]; i++)
+            fits = fits || strcmp(o->name, more[i]) == 0;
+        if (!fits && zt_args_value(l->args, o->name)->from == ZT_FROM_FLAG)
+            zt_problems_add(report, ZT_E_USAGE,
+                            "--%s has no effect with --%s, which starts no job: leave it "
+                            "out",
+                            o->name, with);
+    }
+}
+
 static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems *report)
 {
+    static const char *const of_estimate[] = {"num_gpus", "num_nodes", NULL};
     bool dashes;
     int rest;
 
@@ -345,10 +372,13 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
                             l->hostfile  ? "--hostfile"
                             : l->include ? "--include"
                                          : "--exclude");
+        else
+            check_beside(l, "estimate", of_estimate, report);
         return;
     }
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
+        check_beside(l, l->ctl_job ? "ctl" : "attach", NULL, report);
         if (l->target_argc > (l->ctl_job ? 1 : 0) && !saves_weights(l))
             zt_problems_add(
                 report, ZT_E_USAGE, "%s: '%s' is one word too many; options come first",
@@ -375,6 +405,13 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
         zt_problems_add(report, ZT_E_USAGE,
                         "%s: a plugin is no program: leave out %s, and zworker loads it",
                         l->target[0], l->no_python ? "--no_python" : "--");
+    if (!l->is_plugin && strcmp(l->device, "auto") != 0 &&
+        zt_args_value(l->args, "device")->from == ZT_FROM_FLAG)
+        zt_problems_add(report, ZT_E_USAGE,
+                        "--device %s is for plugins: what %s computes on is its own "
+                        "matter; leave it out (with CUDA_VISIBLE_DEVICES= in the "
+                        "environment it sees no GPU)",
+                        l->device, l->target[0]);
     if (l->is_plugin)
         check_behind(l, report);
     if (l->is_plugin && l->serve_store)

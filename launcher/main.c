@@ -179,6 +179,45 @@ static void warn_of_environment(const struct zt_launch *l, const struct zt_job_p
             warn, &how);
 }
 
+static bool is_variable_of(const char *variable, const char *option)
+{
+    char name[ZT_ENV_NAME_BYTES];
+
+    zt_env_name_of(option ? option : "", name);
+    return strcmp(variable, name) == 0;
+}
+
+static bool has_option(const struct zt_option *table, const char *variable)
+{
+    for (; table->name; table++)
+        if (is_variable_of(variable, table->name) ||
+            is_variable_of(variable, table->alias))
+            return true;
+    return false;
+}
+
+/* ZLAUNCH_NUM_GPUS=2 and its like, of --export and env files: options that are read before. Ranks
+ * read theirs, and --device. */
+static void warn_of_late_option(const char *item, FILE *out)
+{
+    char name[ZT_ENV_NAME_BYTES];
+    size_t n = strcspn(item, "=");
+    const char *own;
+
+    if (n >= sizeof(name))
+        return;
+    memcpy(name, item, n);
+    name[n] = 0;
+    own = getenv(name);
+    if ((own && strcmp(own, item + n + 1) == 0) || strcmp(name, "ZLAUNCH_DEVICE") == 0 ||
+        !has_option(zt_launch_options, name) || has_option(zt_target_options, name))
+        return;
+    fprintf(out,
+            "%s, which --export or an env file sets, has no effect: it is an option of "
+            "zlaunch, which reads its own environment and command line\n",
+            item);
+}
+
 static void warn_of_plan(const struct zt_launch *l, const struct zt_job_plan *p)
 {
     struct zt_render_config how = screen_of(l, l->json);
@@ -190,6 +229,8 @@ static void warn_of_plan(const struct zt_launch *l, const struct zt_job_plan *p)
         return;
     how.level = l->level;
     zt_job_plan_warn(p, f);
+    for (char **e = p->named; *e; e++)
+        warn_of_late_option(*e, f);
     fclose(f);
     say(&how, ZT_LOG_WARN, text ? text : "");
     free(text);

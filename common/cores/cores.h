@@ -10,7 +10,8 @@
  *      C3  if C2 allows it, all cores of a rank are in one NUMA node
  *      C4  else, and within a NUMA node, shares differ by at most one core
  *
- * With fewer cores than ranks no rank is bound, and each runs one thread.
+ * With fewer cores than ranks no rank is bound, but where a list was given to all of it, and each runs
+ * one thread.
  * Threads: any.
  */
 #ifndef COMMON_CORES_CORES_H

@@ -306,6 +306,15 @@ void zt_event_text(const char *kind, const char *text)
     zt_event_bytes(kind, text, strlen(text));
 }
 
+void zt_event_weights(const char *dir)
+{
+    json_t *ev = make("saved");
+
+    json_object_set_new(ev, "text", zt_json_text(dir, strlen(dir)));
+    json_object_set_new(ev, "weights", json_true());
+    emit(ev);
+}
+
 void zt_event_checkpoint(const char *kind, const char *dir, int64_t step)
 {
     json_t *ev = make(kind);

@@ -50,6 +50,9 @@ void zt_event_text(const char *kind, const char *text);
 /* Likewise n bytes, of which any may be zero. */
 void zt_event_bytes(const char *kind, const char *text, size_t n);
 
+/* Weights were "saved" in folder `dir`. */
+void zt_event_weights(const char *dir);
+
 /* A checkpoint after step `step` was "saved", or training was "resumed" from it. */
 void zt_event_checkpoint(const char *kind, const char *dir, int64_t step);
 /* To zlaunch: this run saves checkpoints, and has `grace_s` seconds for one when it is

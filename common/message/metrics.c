@@ -222,7 +222,8 @@ const struct zt_metric zt_metrics[] = {
     {.name = "peak_device_bytes",
      .type = ZT_METRIC_INT,
      .unit = "bytes",
-     .help = "most memory of this rank so far",
+     .help = "most memory that this rank has taken of its device so far, which "
+             "--dry_run plans; on a processor without what the process itself takes",
      .measure = peak_device_bytes,
      .column = 10,
      .format = "  mem %s",

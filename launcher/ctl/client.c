@@ -12,6 +12,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define LIST_S  3   /* for a job in a list to answer */
@@ -132,6 +133,9 @@ static zt_err read_end(const struct ctl_screen *s, const struct zt_frame *f, int
     return rc;
 }
 
+/* Ctrl-C of who follows a job, wherever this process is then: behind it nothing more is read. */
+static volatile sig_atomic_t is_interrupted, followed_fd;
+
 /*
  * Everything up to END: lines are shown, an ANSWER is kept in *answer (may be NULL: not
  * wanted). *code: the exit code of END; where that is not 0 its text is in the fault.
@@ -141,7 +145,7 @@ static zt_err talk_all(struct zt_ctl_talk *t, struct ctl_screen *s, json_t **ans
 {
     zt_err rc;
 
-    while ((rc = zt_ctl_talk_next(t, fault)) == ZT_OK) {
+    while ((rc = zt_ctl_talk_next(t, fault)) == ZT_OK && !is_interrupted) {
         const struct zt_frame *f = &t->frame;
 
         if (f->type == ZT_FRAME_CTL_END)
@@ -151,9 +155,9 @@ static zt_err talk_all(struct zt_ctl_talk *t, struct ctl_screen *s, json_t **ans
         else if (f->type == ZT_FRAME_CTL_ANSWER && answer)
             rc = read_object(f, answer, fault);
         if (rc)
-            return rc;
+            break;
     }
-    return rc;
+    return is_interrupted ? zt_fault_set(fault, ZT_E_CANCELLED, "interrupted") : rc;
 }
 
 /* ------------------------------------------------------------------ --ctl */
@@ -463,7 +467,12 @@ int zt_ctl_main(const char *job, int argc, char *const *words, struct zt_render 
 
 static void on_interrupt(int sig)
 {
-    (void)sig; /* recv() comes back with EINTR */
+    int e = errno;
+
+    (void)sig;
+    is_interrupted = 1;
+    shutdown(followed_fd, SHUT_RD); /* a recv() that is about to begin does not wait */
+    errno = e;
 }
 
 /* Its output until it ends. */
@@ -473,6 +482,7 @@ static zt_err follow(struct zt_ctl_talk *t, struct ctl_screen *s, int *code,
     struct sigaction sa = {.sa_handler = on_interrupt};
     zt_err rc = zt_ctl_talk_request(t, "attach", fault);
 
+    followed_fd = t->fd;
     sigaction(SIGINT, &sa, NULL);
     signal(SIGPIPE, SIG_IGN);
     zt_ctl_talk_set_patience(t->fd, 0); /* a job may be silent as long as it likes */

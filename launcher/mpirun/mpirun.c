@@ -264,7 +264,7 @@ static void build_srun(struct zt_mpirun *m)
     add(m, "-n");
     add(m, "%d", m->plan->world);
     add_launcher_args(m);
-    if (l->include || l->exclude) {
+    if (l->hostfile || l->include || l->exclude) {
         add(m, "--nodelist");
         add_hosts(m);
     }
@@ -290,17 +290,18 @@ static const struct {
     const char *name;
     bool filters;     /* --include, --exclude, --num_nodes, --num_gpus have a meaning */
     bool equal_slots; /* it counts ranks per node */
+    bool sets_master; /* ranks get MASTER_ADDR and MASTER_PORT */
     void (*build)(struct zt_mpirun *m);
 } kinds[] = {
     {.name = "openmpi", .build = build_openmpi},
-    {.name = "mpich", .equal_slots = true, .build = build_mpich},
-    {.name = "impi", .equal_slots = true, .build = build_impi},
+    {.name = "mpich", .equal_slots = true, .sets_master = true, .build = build_mpich},
+    {.name = "impi", .equal_slots = true, .sets_master = true, .build = build_impi},
     {.name = "mvapich", .equal_slots = true, .build = build_mvapich},
     {.name = "slurm", .filters = true, .build = build_srun},
 };
 
 /* What zlaunch does for ranks that it starts itself; NULL: nothing of that is asked for. */
-static const char *asked_in_vain(const struct zt_launch *l)
+static const char *asked_in_vain(const struct zt_launch *l, bool sets_master)
 {
     const struct {
         bool asked;
@@ -312,6 +313,8 @@ static const char *asked_in_vain(const struct zt_launch *l)
         {l->summary, "summary"},
         {l->log_dir, "enable_each_rank_log"},
         {l->serve_store, "serve_store"},
+        {l->master_addr && !sets_master, "master_addr"},
+        {l->master_port > 0 && !sets_master, "master_port"},
         {l->bind_cores_to_rank, "bind_cores_to_rank"},
         {l->core_list, "bind_core_list"},
         {l->ssh.push, "push"},
@@ -332,13 +335,14 @@ static const char *asked_in_vain(const struct zt_launch *l)
 static zt_err check(const struct zt_job_plan *p, size_t kind, struct zt_fault *fault)
 {
     const struct zt_launch *l = p->launch;
+    const char *vain = asked_in_vain(l, kinds[kind].sets_master);
 
-    if (asked_in_vain(l))
+    if (vain)
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--launcher %s: %s starts the ranks, and --%s has no effect "
                             "there; leave out one of them",
                             kinds[kind].name, kinds[kind].filters ? "srun" : "mpirun",
-                            asked_in_vain(l));
+                            vain);
     if (!kinds[kind].filters && (l->include || l->exclude || l->num_nodes > 0 ||
                                  (l->num_gpus > 0 && l->hostfile)))
         return zt_fault_set(fault, ZT_E_USAGE,
@@ -354,6 +358,13 @@ static zt_err check(const struct zt_job_plan *p, size_t kind, struct zt_fault *f
                 "%d",
                 kinds[kind].name, p->nodes[0].host, p->nodes[0].num_slots,
                 p->nodes[i].host, p->nodes[i].num_slots);
+    for (int i = 0; kinds[kind].build != build_openmpi && i < p->num_nodes; i++)
+        if (p->nodes[i].user || p->nodes[i].port) /* openmpi reads the file itself */
+            return zt_fault_set(fault, ZT_E_USAGE,
+                                "--launcher %s: host %s: names of hosts alone can be "
+                                "given there, no user and no port; these belong into "
+                                "~/.ssh/config",
+                                kinds[kind].name, p->nodes[i].host);
     return ZT_OK;
 }
 

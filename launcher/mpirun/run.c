@@ -157,7 +157,8 @@ static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
         return rc;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof(sigs) / sizeof(*sigs); i++)
-        sigaddset(&set, sigs[i]);
+        if (sigs[i] != SIGHUP || !zt_signal_is_ignored(SIGHUP))
+            sigaddset(&set, sigs[i]);
     sigprocmask(SIG_BLOCK, &set, NULL);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fflush(stdout);

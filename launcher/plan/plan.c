@@ -371,6 +371,8 @@ zt_err zt_group_init(struct zt_group *g, const struct zt_job_plan *plan,
         zt_group_release(g);
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the plan");
     }
+    for (int i = 0; i < plan->num_nodes; i++) /* none takes part before it is arranged */
+        g->node_rank[i] = -1;
     return ZT_OK;
 }
 

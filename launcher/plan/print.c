@@ -63,7 +63,7 @@ static void print_rank(FILE *out, const struct zt_job_plan *p, const struct zt_g
                        p->same_host ? g->world : n->num_slots, &share);
         zt_cores_text(&share.mask, list, sizeof(list));
         fprintf(out, ", %d thread%s, cores %s%s", share.threads, plural(share.threads),
-                list, p->bind && share.bind ? "" : " (not bound)");
+                list, p->bind && (share.bind || p->core_list) ? "" : " (not bound)");
         if (share.node >= 0)
             fprintf(out, ", NUMA node %d", share.node);
     }

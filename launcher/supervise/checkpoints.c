@@ -44,7 +44,9 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
         note_step(s, step, zt_json_get_int(event, "total_steps", 0));
     else if (step >= 0 && (strcmp(name, "saved") == 0 || strcmp(name, "resumed") == 0))
         note_saved(s, step, zt_json_get_text(event, "text", ""));
-    else if (strcmp(name, "saved") == 0)
+    else if (strcmp(name, "saved") == 0 &&
+             json_is_true(
+                 json_object_get(event, "weights"))) /* else results of the run */
         snprintf(s->weights_dir, sizeof(s->weights_dir), "%s",
                  zt_json_get_text(event, "text", ""));
     return false;

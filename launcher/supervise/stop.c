@@ -143,11 +143,19 @@ void zt_sup_send_signal(struct zt_sup_node *node, int sig)
     zt_sup_node_send(node, ZT_FRAME_SIGNAL, o);
 }
 
+/* As far as is known: its rank 0 has not said yet, or has. */
+static bool trains_nothing(const struct zt_supervisor *s)
+{
+    return s->begun && !s->trains;
+}
+
 /* What SIGUSR1 and SIGUSR2 mean to the ranks of a plugin. */
 static const char *signal_to_plugin(const struct zt_supervisor *s, int sig)
 {
     if (sig == SIGUSR2)
         return "means nothing to a plugin: it goes on";
+    if (trains_nothing(s))
+        return "asks for a checkpoint, but this run trains nothing: it goes on";
     if (s->saves)
         return "asks for a checkpoint after the step at hand, and the end";
     if (s->last_step)
@@ -164,7 +172,7 @@ static void on_forwarded_signal(uv_signal_t *handle, int sig)
         zt_render_message(s->render, ZT_LOG_INFO, "%s %s",
                           sig == SIGUSR1 ? "SIGUSR1" : "SIGUSR2",
                           signal_to_plugin(s, sig));
-        if (sig == SIGUSR2 || (s->last_step && !s->saves))
+        if (sig == SIGUSR2 || trains_nothing(s) || (s->last_step && !s->saves))
             return;
         s->notes.asked_by = sig;
         if (s->state == SUP_STARTING || s->state == SUP_WAITING)
@@ -245,7 +253,7 @@ int zt_sup_watch_signals(struct zt_supervisor *s)
     for (size_t i = 0; !e && i < sizeof(rows) / sizeof(*rows); i++) {
         e = uv_signal_init(&s->loop, &s->signals[i]);
         s->signals[i].data = s;
-        if (!e)
+        if (!e && !(rows[i].sig == SIGHUP && zt_signal_is_ignored(SIGHUP)))
             e = uv_signal_start(&s->signals[i], rows[i].fn, rows[i].sig);
     }
     sigemptyset(&set); /* main() has blocked them */

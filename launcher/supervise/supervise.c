@@ -206,10 +206,20 @@ static void run_job(struct zt_supervisor *s)
     }
 }
 
+static void note_too_few(struct zt_supervisor *s, int num)
+{
+    char text[128];
+
+    snprintf(text, sizeof(text),
+             "only %d node%s could be started, at least %d are wanted", num,
+             num == 1 ? "" : "s", s->plan->min_nodes);
+    zt_notes_node_lost(&s->notes, "", num ? text : "no node could be started",
+                       s->start_code ? s->start_code : 69);
+}
+
 static void run_when_ready(struct zt_supervisor *s)
 {
     int num = 0;
-    char text[128];
 
     if (s->num_in[NODE_STARTING])
         return;
@@ -222,10 +232,7 @@ static void run_when_ready(struct zt_supervisor *s)
             run_job(s);
         return;
     }
-    snprintf(text, sizeof(text),
-             "only %d node%s could be started, at least %d are wanted", num,
-             num == 1 ? "" : "s", s->plan->min_nodes);
-    zt_notes_node_lost(&s->notes, "", text, s->start_code ? s->start_code : 69);
+    note_too_few(s, num);
     zt_sup_stop(s, SIGTERM, 0);
 }
 
@@ -281,7 +288,7 @@ static bool is_restartable(const struct zt_supervisor *s, const struct zt_verdic
 {
     bool asked = s->notes.stop != ZT_STOP_NONE && s->notes.stop != ZT_STOP_HANG;
 
-    return v->exit_code && !v->saved && !asked && !s->stops &&
+    return v->exit_code && !v->saved && !v->unsaved && !asked && !s->stops &&
            (ran || s->group.restart > 0) &&
            !(v->rank && zt_fail_is_permanent(v->rank->fail, s->begun));
 }
@@ -397,6 +404,8 @@ static void on_all_over(struct zt_supervisor *s)
     bool ran = false;
 
     uv_timer_stop(&s->deadline);
+    if (s->state == SUP_STARTING && s->notes.stop == ZT_STOP_NONE)
+        note_too_few(s, 0); /* of an elastic job: each of them was left out */
     if (s->unclean)
         kill_leftovers(s);
     for (int i = 0; i < s->notes.num_ranks; i++)
@@ -435,7 +444,7 @@ void zt_sup_advance(struct zt_supervisor *s)
 /* The log is what was asked for: a job that did well without it is not fine. */
 static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *end)
 {
-    char ranks[NAMED_RANKS * 12 + 32] = "";
+    char ranks[NAMED_RANKS * 12 + 32] = "", text[ZT_FAULT_TEXT];
     size_t at = 0;
     int num = 0;
 
@@ -449,12 +458,13 @@ static void judge_logs(struct zt_supervisor *s, struct zt_verdict *v, json_t *en
                                    num > 1 ? ", " : "", s->notes.ranks[i].rank);
     if (num > NAMED_RANKS)
         snprintf(ranks + at, sizeof(ranks) - at, " and %d more", num - NAMED_RANKS);
-    zt_render_message(
-        s->render, ZT_LOG_ERROR,
-        "the log file%s of rank%s %s in %s took no more, and what %s above; "
-        "all else went well",
-        num > 1 ? "s" : "", num > 1 ? "s" : "", ranks, s->plan->log_dir,
-        num > 1 ? "they lack is" : "it lacks is");
+    snprintf(text, sizeof(text),
+             "the log file%s of rank%s %s in %s took no more, and what %s above; "
+             "all else went well",
+             num > 1 ? "s" : "", num > 1 ? "s" : "", ranks, s->plan->log_dir,
+             num > 1 ? "they lack is" : "it lacks is");
+    json_object_set_new(end, "cause", zt_json_text(text, strlen(text)));
+    zt_render_message(s->render, ZT_LOG_ERROR, "%s", text);
 }
 
 /* So is what was printed: before the end is told, which says it. */

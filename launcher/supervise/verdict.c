@@ -153,6 +153,25 @@ static bool saved_for_requeue(const struct zt_notes *n)
     return saved;
 }
 
+/* A run that saves was told to end by a signal to its ranks, and its checkpoint could not be saved:
+ * they have said why. */
+static bool stopped_without_checkpoint(const struct zt_notes *n)
+{
+    bool any = false;
+
+    if (!n->saves || n->down || n->stop != ZT_STOP_NONE)
+        return false;
+    for (int i = 0; i < n->num_ranks; i++) {
+        const struct zt_rank_note *r = &n->ranks[i];
+        bool ended_so = r->exited && r->code == ZT_EXIT_TERMINATED && !r->stop_requested;
+
+        if (r->fail || (failed(r) && !r->stop_requested && !ended_so))
+            return false;
+        any = any || ended_so;
+    }
+    return any;
+}
+
 void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
 {
     bool stopped = n->stop != ZT_STOP_NONE && n->stop_was_first;
@@ -174,6 +193,9 @@ void zt_notes_judge(const struct zt_notes *n, struct zt_verdict *out)
     } else if (n->saves && !n->down && n->stop == ZT_STOP_NONE && saved_for_requeue(n)) {
         out->exit_code = ZT_EXIT_REQUEUE; /* by a signal to the ranks alone */
         out->saved = true;
+    } else if (stopped_without_checkpoint(n)) {
+        out->exit_code = ZT_EXIT_TERMINATED;
+        out->unsaved = true;
     } else if ((out->rank = first_cause(n)) && !node_was_first(n, out->rank)) {
         out->exit_code = exit_code_of(out->rank);
     } else if (n->down) {
@@ -349,9 +371,10 @@ void zt_verdict_text(const struct zt_notes *n, const struct zt_verdict *v,
         rank_sentence(f, v->rank);
     else if (n->stop != ZT_STOP_NONE && (n->stop_was_first || !n->down))
         stop_sentence(f, n);
-    else if (v->saved && !n->down)
-        fprintf(f, "stopped by %s to the ranks",
-                n->asked_by ? zt_signal_text(n->asked_by) : "a signal");
+    else if ((v->saved || v->unsaved) && !n->down)
+        fprintf(f, "stopped by %s to the ranks%s",
+                n->asked_by ? zt_signal_text(n->asked_by) : "a signal",
+                v->unsaved ? ", and no checkpoint could be saved" : "");
     else if (n->down)
         fprintf(f, "%s", n->down);
     else

@@ -77,6 +77,7 @@ struct zt_verdict {
     const struct zt_rank_note
         *rank;          /* the first cause, inside the notes; NULL: no rank */
     bool saved;         /* the ranks were asked to end, and have saved first */
+    bool unsaved;       /* they were asked by a signal of their own, and could not save */
     int others_stopped; /* ranks that ended because of it */
 };
 

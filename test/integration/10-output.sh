@@ -70,6 +70,7 @@ if unshare -m mount -t tmpfs none /mnt 2>/dev/null; then
     # shellcheck disable=SC2016
     unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$0" --log_format json --enable_each_rank_log /mnt -- seq 5000' "$bin/zlaunch" >"$tmp/out" 2>"$tmp/err"
     check "  also in the event of the end" sh -c "tail -n 1 '$tmp/out' | grep -q '\"event\":\"end\",\"exit_code\":73'"
+    check "  with the cause" sh -c "tail -n 1 '$tmp/out' | grep -q '\"cause\":\"the log file of rank 0 in /mnt took no more'"
     seq 2000 >"$tmp/text"
     # shellcheck disable=SC2016
     unshare -m sh -c 'mount -t tmpfs -o size=4k none /mnt && "$@"; code=$?; cat /mnt/*.log >"$0"; exit $code' "$tmp/kept" \

@@ -120,6 +120,11 @@ says() { # says TEXT WORDS...: refused as bad usage, with TEXT, and with nothing
 }
 check "an option of the target stands before it" says \
     "--deepspeed is an option of the target: write it behind the target, as in: zlaunch TARGET.so --deepspeed ds.json" --deepspeed ds.json train.so
+check "--elastic_training with --no_ssh" says "--elastic_training does not go together with --no_ssh" \
+    --no_ssh --node_rank 0 --master_addr h --elastic_training -- true
+check "an option of a job beside --attach" says "--timeout has no effect with --attach, which starts no job: leave it out" --timeout 5 --attach last
+check "... beside --ctl" says "--detach has no effect with --ctl" --detach --ctl last status
+check "... beside --estimate" says "--dry_run has no effect with --estimate" --estimate 1B --num_gpus 8 --dry_run
 for alone in --report "--estimate 1B"; do
     # shellcheck disable=SC2086
     check "$alone with a target" says "${alone% *} runs nothing: leave out 'train.so' and what is behind it" $alone train.so --max_steps 3
@@ -129,6 +134,7 @@ check "... with a value" says "did you mean --max_steps?" "$bin/models/gpt2.so" 
 check "... behind =" says "did you mean --max_steps=3?" "$bin/models/gpt2.so" -max_steps=3
 check "... before the target" says "did you mean --num_gpus?" -num_gpus 2 train.so
 check "... on the wrong side of it" says "did you mean --bf16?" -bf16 train.so
+check "a device for a program" says "--device cuda is for plugins: what true computes on is its own matter" --device cuda -- true
 check "a flag of the target" says "--do_train is an option of the target" --do_train train.so
 check "a foreign one" says "--zero_stage 3: it is about what the target does: write it behind the target" --zero_stage=3 train.so
 check "torchrun's --nproc_per_node" says "--nproc_per_node 2: that is --num_gpus N" --nproc_per_node 2 train.so

@@ -64,6 +64,18 @@ gone "SIGHUP"
 end
 check "SIGHUP: 129" code_is 129
 
+trap '' HUP # as nohup leaves it
+launch_bg --num_gpus 2 -- sh -c 'echo ready; sleep 600'
+trap - HUP
+ready 2
+kill -HUP "$job"
+sleep 0.3
+check "SIGHUP under nohup: the job goes on" kill -0 "$job"
+kill -INT "$job"
+gone "Ctrl-C under nohup"
+end
+check "  until it is stopped in another way" code_is 130
+
 launch_bg --num_gpus 2 -- sh -c "echo pid \$\$; $tree"
 ready 6
 kill -9 "$(sed -n 's/^\[rank 1\] pid //p' "$tmp/out")"

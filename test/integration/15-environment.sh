@@ -25,6 +25,10 @@ fi
 first=${mine%%[,-]*}
 launch --bind_core_list "$first" -- sh -c "echo \$OMP_NUM_THREADS; $show"
 check "--bind_core_list is obeyed" test "$(tr '\n' ' ' <"$tmp/out")" = "1 $first "
+launch --num_gpus 2 --bind_core_list "$first" -- sh -c "$show"
+check "  by more ranks than it has cores, too" test "$(sed 's/.*\] //' "$tmp/out" | sort -u)" = "$first"
+launch --num_gpus 2 --bind_core_list "$first" --dry_run -- true
+check "  which --dry_run says" sh -c "[ \$(grep -c ', 1 thread, cores $first\$' '$tmp/out') = 2 ]"
 launch --bind_core_list 99999999 -- true
 check "a core that is not there: 2" code_is 2
 KMP_AFFINITY=none launch --bind_cores_to_rank -- true

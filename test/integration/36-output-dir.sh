@@ -465,4 +465,12 @@ kill -TERM "$job"
 wait "$job"
 code=$?
 check "  until it is told to stop" code_is 143
+launch_bg "$plugin" --n_layer 1 --n_head 1 --n_embd 16 --block_size 16 --tokenizer_name bytes --prompt a --generate_tokens 1000000
+check "a run that only writes begins" within 30 err_has "sample:"
+kill -USR1 "$job"
+check "  and SIGUSR1 to it waits for nothing" within 10 err_has "SIGUSR1 asks for a checkpoint, but this run trains nothing: it goes on"
+kill -TERM "$job"
+wait "$job"
+code=$?
+check "  it goes on until it is told to stop" code_is 143
 finish

@@ -125,6 +125,11 @@ check "what zlaunch sets itself is told to be that" err_has "MASTER_PORT=7, whic
 check "  devices too" err_has "CUDA_VISIBLE_DEVICES=3, which --export"
 launch --export CUDA_VISIBLE_DEVICES=3 -- sh -c 'echo "<$CUDA_VISIBLE_DEVICES>"'
 check "  unless they have an effect" test "$(cat "$tmp/out" "$tmp/err")" = "<3>"
+launch --export ZLAUNCH_NUM_GPUS=2 -- sh -c 'echo $WORLD_SIZE'
+check "so is an option of zlaunch, which it has read by then" err_has "ZLAUNCH_NUM_GPUS=2, which --export or an env file sets, has no effect: it is an option of zlaunch"
+check "  and it has none" test "$(cat "$tmp/out")" = 1
+ZLAUNCH_NUM_GPUS=2 launch --export ZLAUNCH_NUM_GPUS,ZLAUNCH_MAX_STEPS=3 -- true
+check "  not one that it has read, or that is its ranks'" test ! -s "$tmp/err"
 launch --export ZT_C=eth0,eth1 -- true
 check "  a comma in a value: 2" code_is 2
 check "  says how it goes" err_has "--export eth1: it is not set here; write --export eth1=VALUE (a value with commas: set it here, and --export its name)"
@@ -222,6 +227,18 @@ for option in elastic_training "max_restarts 1" "hang_timeout 9" "summary $tmp/e
     check "mpich refuses --$option, which it does not do: 2" code_is 2
     check "  by its name" err_has "--launcher mpich: mpirun starts the ranks, and --${option%% *} has no effect there"
 done
+for option in "master_addr h1" "master_port 1234"; do
+    # shellcheck disable=SC2086
+    launch --hostfile "$tmp/mpi" --launcher openmpi --$option --dry_run -- true
+    check "openmpi refuses --$option, which ranks would not get: 2" code_is 2
+    # shellcheck disable=SC2086
+    launch --hostfile "$tmp/mpi" --launcher mpich --$option --dry_run -- true
+    check "  mpich does not" code_is 0
+done
+printf 'me@h1:2222 slots=2\nh2 slots=2\n' >"$tmp/named"
+launch --hostfile "$tmp/named" --launcher mpich --dry_run -- true
+check "users and ports of hosts, which mpich would not get: 2" code_is 2
+check "  by name" err_has "--launcher mpich: host h1: names of hosts alone can be given there"
 for way in "" "--launcher ssh --hostfile $tmp/mpi" "--launcher local"; do
     # shellcheck disable=SC2086
     launch $way --launcher_args=-x --dry_run -- true

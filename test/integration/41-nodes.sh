@@ -181,6 +181,12 @@ check "  and says so" err_has "going on without this node"
 elastic "0 1" --elastic_training --min_elastic_nodes 2 -- true
 check "too few nodes end it" test "$code" -ne 0
 check "  with the numbers" err_has "only 1 node could be started, at least 2 are wanted"
+elastic "0 1 2" --elastic_training -- true
+check "none is no job that went well" code_is 5
+check "  and is said" err_has "error: no node could be started"
+elastic "3 4 5 6 7 8" --elastic_training --max_restarts 2 -- sh -c 'kill -9 $PPID; sleep 600'
+check "  nor is it after a restart" code_is 5
+check "  and the last restart is tried" err_has "restart 2 of 2 was the last one that --max_restarts allows"
 elastic "4" --elastic_training -- sh -c 'sleep 0.2; [ $RANK$ZLAUNCH_RESTART_COUNT = 00 ] && exit 1; [ $RANK$ZLAUNCH_RESTART_COUNT = 01 ] && exit 1; echo $WORLD_SIZE $ZLAUNCH_RESTART_COUNT'
 check "a node may leave and come back at restarts" code_is 0
 check "  the last start had all" test "$(grep -c '] 3 2$' "$tmp/out")" = 3

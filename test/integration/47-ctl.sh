@@ -23,6 +23,17 @@ end() {
 
 # ---------------------------------------------------------------- asking
 printf 'n0 slots=2\nn1 slots=1\n' >"$tmp/hosts"
+printf '#!/bin/sh\nexec sleep 600\n' >"$tmp/slow"
+chmod +x "$tmp/slow"
+launch_bg --hostfile "$tmp/hosts" --ssh_program "$tmp/slow" --connect_timeout 100 -- true
+within 10 has_socket || fail "no socket"
+ask "$(job_id)" status
+check "a job that begins" said "state     starting"
+check "  has no ranks on a node yet" sh -c "grep -qx '  n1: starting' '$tmp/said'"
+kill -INT "$job"
+end
+check "Ctrl-C meanwhile: 130" code_is 130
+
 launch_bg --hostfile "$tmp/hosts" --launcher local --max_restarts 2 -- sh -c 'echo ready; sleep 600'
 ready 3
 id=$(job_id)
@@ -237,6 +248,15 @@ gone "stop of a run with weights behind its checkpoint"
 wait "$job"
 check "  names both" err_has "  after step $at (saved in $tmp/both/checkpoint-$at) weights alone are saved, in $tmp/newer; step "
 
+# results beside them are no weights
+launch_bg --num_gpus 1 "${train[@]}" --do_eval \
+    --max_steps 400 --logging_steps 1 --eval_steps 1 --eval_fraction 0.02 --learning_rate 1e-12 --early_stopping_patience 1 \
+    --output_dir "$tmp/early" --prompt x --generate_tokens 1000000 --min_new_tokens 1000000
+within 30 err_has "sample:" || fail "the run writes no text"
+rank_pid 0 && kill -9 "$pid"
+wait "$job"
+check "a run that is killed behind its training" err_has "  only the weights in $tmp/early are saved; step "
+
 # what is asked for while the last step is made is done, too; a run that is stopped there saves as at any other
 # late OPTIONS: a run of two long steps, the second of which has begun
 late() {
@@ -321,6 +341,16 @@ gone "a detached job"
 ask "$id" status
 check "  --save_pid: removed" test ! -e "$jobs_dir/$pid.pid"
 check "a job that is over: where its output is" said "$jobs_dir/$id.log"
+launch_bg --num_gpus 1 -- sh -c 'while :; do echo y; done'
+within 10 has_socket || fail "no socket"
+for _ in 1 2 3 4 5; do # at any moment, also while it prints
+    timeout -s INT -k 20 0.3 "$zlaunch" --attach "$(job_id)" >"$tmp/said" 2>&1
+    code=$?
+    check "Ctrl-C ends --attach of a job that prints all the time" test "$code" = 124
+    check "  and says so" said "detached; the job goes on"
+done
+kill -INT "$job"
+end
 
 launch --detach --log_file "$tmp/log" --num_gpus 2 --launcher local --hostfile /nonexistent -- true
 check "--detach: bad options are told at once" test "$code" -ne 0

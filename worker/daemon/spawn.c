@@ -234,7 +234,8 @@ static void child(const struct zt_spawn *s, const int pipes[2], int control_fd,
         (s->secret_fd >= 0 && keep_open(s->secret_fd) < 0) ||
         (s->replica_fd >= 0 && keep_open(s->replica_fd) < 0))
         _exit(71);
-    if (job->bind && s->share->bind) {
+    if (job->bind &&
+        (s->share->bind || job->core_list)) { /* a list that ranks share is one, too */
         sched_setaffinity(0, sizeof(s->share->mask), &s->share->mask);
         prefer_memory(s->share->memory);
     }

@@ -679,7 +679,7 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
                 zt_output_dir_remove_results(&e->output, e->run);
             zt_output_dir_own_model(&e->output);
         }
-        zt_event_text("saved", dir);
+        zt_event_weights(dir);
     }
     return rc;
 }

@@ -121,7 +121,8 @@ static void srun(void **state)
     (void)state;
     setenv("UCX_LIST", "a,b", 1); /* a comma would end the value */
     expect(two, words,
-           "srun|-n|2|--nodes|1|--gpus|2|--export=ALL,A=1,NCCL_DEBUG=INFO,UCX_LIST|/bin/"
+           "srun|-n|2|--nodelist|h1|--nodes|1|--gpus|2|--export=ALL,A=1,NCCL_DEBUG=INFO,"
+           "UCX_LIST|/bin/"
            "true");
     expect(two, chosen,
            "srun|-n|2|--nodelist|h2|--export=ALL,NCCL_DEBUG=INFO,UCX_LIST|/bin/true");
@@ -135,6 +136,10 @@ static void what_a_kind_cannot_have_is_refused(void **state)
         {two, {"--launcher", "openmpi", "--include", "h1", "--", "true"}, "--include"},
         {two, {"--launcher", "mpich", "--num_nodes", "1", "--", "true"}, "--num_nodes"},
         {two, {"--launcher", "impi", "--num_gpus", "1", "--", "true"}, "--num_gpus"},
+        {two,
+         {"--launcher", "slurm", "--master_port", "7", "--", "true"},
+         "--master_port"},
+        {"a@h1 slots=1\n", {"--launcher", "slurm", "--", "true"}, "host h1: names"},
         {"a slots=1\nb slots=2\n", {"--launcher", "mvapich", "--", "true"}, "b 2"},
         {"a slots=1\nb slots=2\n", {"--launcher", "mpich", "--", "true"}, "b 2"},
     };

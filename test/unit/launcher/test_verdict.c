@@ -142,6 +142,32 @@ static void ranks_that_saved_and_ended_are_no_failure(void **state)
     zt_notes_release(&n);
 }
 
+/* 143 of a run that saves: it was to end, and is neither a failure of a rank nor to start again. */
+static void ranks_that_could_not_save_were_stopped(void **state)
+{
+    struct zt_notes n = notes(2);
+    struct zt_verdict v;
+
+    (void)state;
+    ended(&n, 1, 143, 0, false);
+    ended(&n, 0, 0, SIGTERM, true);
+    n.asked_by = SIGUSR1;
+    zt_notes_judge(&n, &v);
+    assert_false(v.unsaved); /* of another program it is a code like others */
+    assert_int_equal(v.rank->rank, 1);
+    n.saves = true;
+    zt_notes_judge(&n, &v);
+    assert_true(v.unsaved);
+    assert_false(v.saved);
+    reported(&n, 1, "it failed by itself", false);
+    zt_notes_judge(&n, &v);
+    assert_false(v.unsaved);
+    json_decref(n.ranks[1].fail);
+    n.ranks[1].fail = NULL;
+    expect(&n, 143, -1,
+           "stopped by SIGUSR1 to the ranks, and no checkpoint could be saved");
+}
+
 static void a_signal_is_128_and_its_number(void **state)
 {
     struct zt_notes n = notes(2);
@@ -424,6 +450,7 @@ int main(void)
         cmocka_unit_test(the_first_rank_that_failed_by_itself_is_the_cause),
         cmocka_unit_test(one_failure_that_all_report_is_said_once),
         cmocka_unit_test(ranks_that_saved_and_ended_are_no_failure),
+        cmocka_unit_test(ranks_that_could_not_save_were_stopped),
         cmocka_unit_test(a_signal_is_128_and_its_number),
         cmocka_unit_test(a_rank_that_blames_another_is_not_the_cause),
         cmocka_unit_test(a_lost_connection_is_the_cause_where_no_rank_failed),

@@ -680,8 +680,9 @@ zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed, struct zt_fault 
     if (!rc && *resumed)
         rc = check_output_dir(e, c.root, fault);
     if (!rc && !*resumed && e->run->rank == 0)
-        zt_info("checkpoint", "there is no checkpoint in %s: training begins with step 1",
-                c.root);
+        zt_info("checkpoint",
+                "there is no checkpoint %sin %s: training begins with step 1",
+                is_restarted(e->run) ? "of this job " : "", c.root);
     if (!rc && *resumed)
         warn_of_newer(e->run, e->first_step);
     return rc;
