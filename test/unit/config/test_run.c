@@ -132,6 +132,11 @@ static void test_run_batch_that_does_not_fit_names_one_that_does(void **state)
     refused(try_it(2, "{\"train_batch_size\": 9e18, "
                       "\"train_micro_batch_size_per_gpu\": 8e18}"),
             ZT_E_CONFIG, "train_batch_size", "2 ranks");
+    refused(try_it(1, "{\"train_batch_size\": 9223372036854775807}"), ZT_E_CONFIG,
+            "train_micro_batch_size_per_gpu 9223372036854775807 (rule: train_batch_size",
+            "too large: at most 2147483647");
+    refused(try_it(1, "{\"gradient_accumulation_steps\": 288230376151711744}"),
+            ZT_E_CONFIG, "gradient_accumulation_steps 288230376151711744", "too large");
 }
 
 static const char everything_auto[] =

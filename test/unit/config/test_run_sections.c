@@ -25,6 +25,7 @@ static void test_run_adam_is_decoupled_unless_told(void **state)
                            "{\"adam_w_mode\": false, \"torch_adam\": true}}}"));
     assert_string_equal(r->optim.optimizer->name, "AdamW");
     assert_true(optim_value(r, "weight_decay") == 0.01);
+    assert_non_null(strstr(zt_run_note(r, 0), "false has no effect with AdamW"));
     zt_run_close(r);
 }
 
@@ -33,6 +34,7 @@ static void test_run_schedules_have_deepspeeds_defaults(void **state)
     struct zt_run *r = accepted(
         try_it(1, "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 3e-4}},"
                   "\"scheduler\": {\"type\": \"WarmupLR\"}}"));
+    struct run_trial t;
 
     (void)state;
     assert_true(sched_value(r, "warmup_max_lr") == 3e-4); /* the optimizer's */
@@ -53,6 +55,10 @@ static void test_run_schedules_have_deepspeeds_defaults(void **state)
     zt_run_close(r);
     refused(try_it(1, "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}"), ZT_E_CONFIG,
             "WarmupDecayLR", "total_num_steps");
+    t = try_it(1, "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+                  "{\"total_num_steps\": 0}}}");
+    assert_null(strstr(t.fault.text, "needs")); /* it is there */
+    refused(t, ZT_E_CONFIG, "total_num_steps", "not 0");
     refused(try_it(1, NULL, "--lr_scheduler_type", "constant", "--warmup_steps", "5"),
             ZT_E_USAGE, "--warmup_steps", "constant_with_warmup");
     r = accepted(try_it(1, NULL, "--lr_scheduler_type", "cosine", "--warmup_ratio", "0.1",
@@ -153,6 +159,10 @@ static void test_run_zero_contradictions_are_named(void **state)
     refused(try_it(4, "{\"zero_optimization\": {\"stage\": 3,"
                       " \"zero_hpz_partition_size\": 3}}"),
             ZT_E_CONFIG, "zero_hpz_partition_size", "does not divide");
+    /* 2^32 + 1, which an int would make 1 of */
+    refused(try_it(4, "{\"zero_optimization\": {\"stage\": 3,"
+                      " \"zero_hpz_partition_size\": 4294967297}}"),
+            ZT_E_CONFIG, "zero_hpz_partition_size", "in [1,2147483647]");
     refused(try_it(2, "{}", "--share_node_weights"), ZT_E_USAGE, "--share_node_weights",
             "stages 1 and 2, not 0");
 }
