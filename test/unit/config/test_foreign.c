@@ -310,6 +310,14 @@ static void test_foreign_names_set_our_options(void **state)
     r = accepted(try_it(1, NULL, "--train_file", "Makefile", "--eval_strategy", "steps"));
     assert_true(r->do_train && r->do_eval);
     zt_run_close(r);
+    r = accepted(try_it(1, "{\"steps_per_print\": 7}", "--eval_file", "Makefile",
+                        "--eval_strategy", "steps"));
+    assert_int_equal(r->eval_steps, 7); /* as often as progress is said */
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"steps_per_print\": Infinity}", "--eval_file", "Makefile",
+                        "--eval_strategy", "steps"));
+    assert_true(r->eval_steps > 1000000);
+    zt_run_close(r);
 }
 
 /* accelerate launch's words, with the origin of the values where the config is shown. */
