@@ -196,6 +196,7 @@ static const struct {
     {{"--use_cpu", "--use_cpu", "false"}, "--use_cpu false: --use_cpu stands before it"},
     {{"--mixed_precision", "no", "--mixed_precision", "bf16"}, NULL},
     {{"--packing", "wrapped", "--packing", "true"}, NULL},
+    {{"--threads", "1025"}, "\"1025\" is no whole number from 0 to 1024"},
     {{"--save_steps", "0.1"}, "--save_steps 0.1: it is a number of steps; a share"},
     {{"--bf16", "1", "--fp16=0"}, NULL},
     {{"-m", "20"}, NULL},
