@@ -29,6 +29,23 @@ static void test_run_adam_is_decoupled_unless_told(void **state)
     zt_run_close(r);
 }
 
+static void test_run_parameters_are_in_range_in_single_precision(void **state)
+{
+    (void)state;
+    refused(try_it(1, NULL, "--adam_beta1=0.99999999"), ZT_E_USAGE, "--adam_beta1",
+            "must be in [0,1), and 0.99999999 is not in single precision");
+    refused(try_it(1, "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                      "{\"betas\": [0.9, 0.999999999]}}}"),
+            ZT_E_CONFIG, "optimizer.params.betas", "0.999999999 is not");
+    refused(try_it(1, "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                      "{\"eps\": 1e-50}}}"),
+            ZT_E_CONFIG, "optimizer.params.eps", "in which it is 0");
+    refused(try_it(1, "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                      "{\"lr\": 1e300}}}"),
+            ZT_E_CONFIG, "optimizer.params.lr", "in which it is inf");
+    zt_run_close(accepted(try_it(1, NULL, "--adam_beta2=0.9999999")));
+}
+
 static void test_run_schedules_have_deepspeeds_defaults(void **state)
 {
     struct zt_run *r = accepted(
@@ -90,6 +107,8 @@ static void test_run_loss_scaling_is_read(void **state)
     zt_run_close(r);
     refused(try_it(1, "{\"fp16\": {\"initial_scale_power\": 1, \"min_loss_scale\": 4}}"),
             ZT_E_CONFIG, "min_loss_scale", "initial_scale_power");
+    refused(try_it(1, "{\"fp16\": {\"enabled\": true, \"loss_scale\": 1e-10}}"),
+            ZT_E_CONFIG, "loss_scale 1e-10", "smaller");
 }
 
 /* Every key of the section reaches the options, "auto" follows the model's width. */
@@ -369,6 +388,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_adam_is_decoupled_unless_told),
+        cmocka_unit_test(test_run_parameters_are_in_range_in_single_precision),
         cmocka_unit_test(test_run_schedules_have_deepspeeds_defaults),
         cmocka_unit_test(test_run_loss_scaling_is_read),
         cmocka_unit_test(test_run_zero_section_is_read),
