@@ -290,11 +290,12 @@ static void check_numbers(struct zt_config *c, struct zt_run *run)
             "leave it out, or %s",
             zt_args_value(c->args, "split_master")->where,
             zt_args_value(c->args, "stochastic_rounding")->where);
-    if (s->loss_scale > 0 && s->loss_scale < 1)
-        zt_problems_add(&c->report, ZT_E_CONFIG,
-                        "fp16.loss_scale %g would make gradients smaller, where fp16 needs "
-                        "them larger: write 0, with which it adapts, or 1 and more",
-                        s->loss_scale);
+    if (run->compute_dtype == ZT_F16 && s->loss_scale > 0 && s->loss_scale < 1)
+        zt_problems_add(
+            &c->report, ZT_E_CONFIG,
+            "fp16.loss_scale %g would make gradients smaller, where fp16 needs "
+            "them larger: write 0, with which it adapts, or 1 and more",
+            s->loss_scale);
     if (s->loss_scale == 0 &&
         s->min_loss_scale > (double)(1ull << s->initial_scale_power))
         zt_problems_add(&c->report, ZT_E_CONFIG,

@@ -298,7 +298,8 @@ static void test_run_offload_in_its_spellings(void **state)
     refused(try_it(1, "{\"aio\": {\"use_gds\": true}}"), ZT_E_CONFIG, "aio.use_gds",
             "cuFile");
     refused(try_it(1, NULL, "--device_memory=3x"), ZT_E_USAGE, "--device_memory", "2GiB");
-    refused(try_it(1, NULL, "--device_memory=9e9G"), ZT_E_USAGE, "--device_memory", "2GiB");
+    refused(try_it(1, NULL, "--device_memory=9e9G"), ZT_E_USAGE, "--device_memory",
+            "2GiB");
     r = accepted(try_it(1, NULL, "--device_memory=20000000K"));
     assert_int_equal(r->device_memory_bytes, 20480000000);
     zt_run_close(r);
