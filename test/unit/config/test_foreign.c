@@ -237,6 +237,10 @@ static const struct {
     {{"--deepspeed", "{\"train_batch_size\": \"8\"}"}, "write it without quotes"},
     {{"--deepspeed", "{\"dump_state\": True}"}, "a value of Python's; JSON has true"},
     {{"--num_gpus", "-1"}, "--num_gpus is an option of zlaunch"},
+    {{"--deepspeed",
+      "{\"disable_python_gc\": true, \"zero_optimization\": {\"stage\": 1, "
+      "\"compute_grad_norm\": false, \"parameter_alignment\": true}}"},
+     NULL},
     {{"--deepspeed", "{\"replace_with_kernel_inject\": true, \"dtype\": \"fp16\"}"},
      "config for DeepSpeed's inference"},
     {{"--deepspeed",
