@@ -17,12 +17,20 @@ static int find_letter(const zt_args *a, char letter)
     return -1;
 }
 
+/* Somebody else's name that has set an option or a key. */
+struct foreign_said {
+    const char *name;
+    const char *written; /* "--mixed_precision bf16" */
+    struct foreign_said *next;
+};
+
 struct word_reader {
     zt_args *const *sets;
     int num_sets, argc, at;
     bool has_rest; /* words that belong to no option end the options */
     char *const *argv;
     struct zt_problems *report;
+    struct foreign_said *said; /* the last one first */
 };
 
 /* Is this word an option rather than a value? "-3" and "-" are values. */
@@ -153,19 +161,52 @@ static void add_key(struct word_reader *r, zt_args *a, const struct foreign_word
                      key->text);
 }
 
+static void report_two_values(struct word_reader *r, const char *first,
+                              const char *second)
+{
+    zt_problems_add(r->report, ZT_E_USAGE,
+                    "%s: %s stands before it; leave one of them out", second, first);
+}
+
+/* The last value counts: where it means that all is as it is, it cannot take back what
+ * another value of the name has set. Then that has been said. */
+static bool is_too_late(struct word_reader *r, const struct foreign_word *w)
+{
+    const struct foreign_said *s = r->said;
+
+    while (s && strcmp(s->name, w->row->name) != 0)
+        s = s->next;
+    if (s)
+        report_two_values(r, s->written, w->written);
+    return s;
+}
+
+static void remember(struct word_reader *r, const struct foreign_word *w)
+{
+    struct foreign_said *s = zt_text_arena_alloc(r->report->arena, sizeof(*s));
+
+    if (!s)
+        return;
+    *s = (struct foreign_said){w->row->name, w->written, r->said};
+    r->said = s;
+}
+
 static void answer(struct word_reader *r, zt_args *a, const struct foreign_word *w)
 {
     const struct zt_foreign *f = w->row;
 
     switch (f->answer) {
     case ZT_FOREIGN_ALREADY:
-        zt_problems_note(r->report, "%s: %s", w->written, f->why);
+        if (!is_too_late(r, w))
+            zt_problems_note(r->report, "%s: %s", w->written, f->why);
         break;
     case ZT_FOREIGN_OPTION:
         set_ours(r, w);
+        remember(r, w);
         break;
     case ZT_FOREIGN_KEY:
         add_key(r, a, w);
+        remember(r, w);
         break;
     case ZT_FOREIGN_REFUSED:
         zt_problems_add(r->report, ZT_E_USAGE, "%s: %s", w->written, f->why);
@@ -323,17 +364,26 @@ static void unknown_option(struct word_reader *r, const char *word, size_t n)
 
 /* A value that our option does not take, and somebody else's of that name does: then it
  * has been answered. */
-static bool foreign_meaning(struct word_reader *r, zt_args *a, const struct zt_option *o,
+static bool foreign_meaning(struct word_reader *r, zt_args *a, int row,
                             const char *option, const char *value)
 {
-    const struct zt_foreign *rows = a->names ? a->names->rows : NULL, *f;
+    const struct zt_foreign *rows = a->names ? a->names->rows : NULL, *f, *meant;
+    const struct zt_option *o = &a->table[row];
+    const struct zt_value *old = &a->values[row];
 
     if (!rows || zt_option_takes(o, value))
         return false;
     f = zt_foreign_find(rows, o->name, strlen(o->name));
-    if (!f || strcmp(f->name, o->name) != 0 || !zt_foreign_for(f, value))
+    meant = f && strcmp(f->name, o->name) == 0 ? zt_foreign_for(f, value) : NULL;
+    if (!meant)
         return false;
-    foreign_value(r, a, f, option, value);
+    if (old->from == ZT_FROM_FLAG && meant->answer != ZT_FOREIGN_REFUSED &&
+        (!meant->to || strcmp(meant->to, o->name) != 0))
+        report_two_values(
+            r, zt_text_arena_printf(r->report->arena, "%s %s", old->where, old->text),
+            zt_text_arena_printf(r->report->arena, "%s %s", option, value));
+    else
+        foreign_value(r, a, f, option, value);
     return true;
 }
 
@@ -378,7 +428,7 @@ static void parse_option(struct word_reader *r, zt_args *a, int row, const char 
         return;
     }
     words = take_words(r, o->kind, &value);
-    if (words.num_texts == 1 && foreign_meaning(r, a, o, where, words.texts[0]))
+    if (words.num_texts == 1 && foreign_meaning(r, a, row, where, words.texts[0]))
         return;
     if (words.num_texts)
         zt_args_set(a, row, words.texts, words.num_texts, ZT_FROM_FLAG, where, r->report);

@@ -48,8 +48,9 @@ check "  patience" grep -q -- "--early_stopping_threshold has no effect without 
 check "what will not happen is said: evaluation" grep -q -- "--eval_steps has no effect: nothing is evaluated; add --do_train --do_eval" "$tmp/o"
 check "  text" grep -q -- "--top_k has no effect: no text is made; add --do_train, --prompt and --generate_tokens" "$tmp/o"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
-    --eval_steps 1 --do_train --do_eval >"$tmp/advised" 2>&1
+    --eval_steps 1 --do_train --do_eval --metric_for_best_model perplexity >"$tmp/advised" 2>&1
 check "  and what is advised trains as well" grep -q "^step 1/1" "$tmp/advised"
+check "  the best that nothing asks for" grep -q -- "--metric_for_best_model has no effect: nothing asks for the best; add --load_best_model_at_end" "$tmp/advised"
 check "  a plan" grep -q -- "--rates has no effect without --dry_run" "$tmp/o"
 check "  what is saved on the way" grep -q -- "--save_total_limit has no effect: nothing is saved on the way; add --save_steps" "$tmp/o"
 check "times of recomputed blocks are for those who ask" sh -c '! grep -q "calls of recomputed blocks" "$0"' "$tmp/o"

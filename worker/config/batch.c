@@ -101,6 +101,14 @@ static void refuse_batch(struct zt_config *c, const struct batch *b)
                     *totals ? "; what fits: " : "", totals, split);
 }
 
+/* More rows or steps than an option takes, whose tensors nobody could count. */
+static void check_size(struct zt_config *c, const struct batch_part *p)
+{
+    if (p->value > INT32_MAX)
+        zt_problems_add(&c->report, ZT_E_CONFIG, "%s %lld (%s) is too large: at most %d",
+                        p->path, (long long)p->value, p->origin, INT32_MAX);
+}
+
 /* What nobody has said follows from the others. */
 static void complete_batch(struct zt_config *c, struct batch *b)
 {
@@ -151,12 +159,15 @@ void zt_resolve_batch(struct zt_config *c, struct zt_run *run)
         __builtin_mul_overflow(product, b.W, &product)) {
         zt_problems_add(&c->report, ZT_E_CONFIG, "the batch is too large to count");
         product = 0;
-    } else if (!b.B.value) {
-        set_by_rule(c, &b.B, product,
-                    total ? "auto: micro batch * steps * ranks"
-                          : "rule: micro batch * steps * ranks");
-    } else if (b.B.value != product || product == 0) {
+    } else if (b.B.value && (b.B.value != product || product == 0)) {
         refuse_batch(c, &b);
+    } else {
+        if (!b.B.value)
+            set_by_rule(c, &b.B, product,
+                        total ? "auto: micro batch * steps * ranks"
+                              : "rule: micro batch * steps * ranks");
+        check_size(c, &b.m);
+        check_size(c, &b.g);
     }
     run->train_batch_size = b.B.value;
 }

@@ -365,8 +365,8 @@ void zt_config_check_status(struct zt_config *c, const struct zt_item *item)
                         k->def ? " is accepted)" : "");
         return;
     }
-    if (k->status != ZT_HONOURED && k->type != ZT_KEY_OBJECT && k->why &&
-        !is_default(item))
+    if (k->status != ZT_HONOURED && (k->type != ZT_KEY_OBJECT || zt_key_is_free(k)) &&
+        k->why && !is_default(item))
         zt_problems_note(&c->report, "%s: \"%s\" %s: %s", item->where, item->path,
                          k->status == ZT_ALWAYS ? "is always so" : "has no effect",
                          k->why);

@@ -139,6 +139,27 @@ static double number_of(const struct zt_hyperparam *p, const struct zt_jnode *no
     return zt_node_double(node);
 }
 
+/* Kernels compute in single precision, where 0.99999999 is 1 and 1e-50 is 0. */
+static void check_single(struct zt_config *c, const struct zt_hyperparam *p,
+                         const char *path, const char *option, double value)
+{
+    const struct zt_item *item = zt_config_find(c, path);
+    const struct zt_value *given = zt_option_given(c, option);
+    bool file = item && !item->is_auto;
+    char text[ZT_DOUBLE_TEXT];
+
+    if (!zt_range_has(p->range, value) || zt_range_has(p->range, (float)value))
+        return;
+    zt_format_double(value, text);
+    zt_problems_add(&c->report, file || !given ? ZT_E_CONFIG : zt_value_error(given),
+                    "%s: \"%s\" must be in %s, and %s is not in single precision, in "
+                    "which it is %g",
+                    file    ? item->where
+                    : given ? given->where
+                            : c->file,
+                    path, p->range, text, (double)(float)value);
+}
+
 /* A schedule's rate that is "auto" is --learning_rate, and what that is without the option the
  * optimizer's section may say. */
 static bool is_rate_of_optimizer(const struct zt_config *c,
@@ -185,5 +206,9 @@ void zt_resolve_hyperparams(struct zt_config *c, const struct zt_hyper_source *s
             value[p->slot] = number_of(
                 p, zt_resolve(c, path, p->options[0], absent_text(c, src, p, value)));
         }
+        if (p->type == ZT_HYPER_FLOAT || p->type == ZT_HYPER_PAIR)
+            check_single(c, p, path, p->options[0], value[p->slot]);
+        if (p->type == ZT_HYPER_PAIR)
+            check_single(c, p, path, p->options[1], value[p->slot + 1]);
     }
 }

@@ -18,13 +18,13 @@ static uint64_t parse_size(const char *text)
     } units[] = {{"", 0},    {"B", 0},  {"KiB", 10}, {"K", 10},  {"MiB", 20}, {"M", 20},
                  {"MB", 20}, {"G", 30}, {"GiB", 30}, {"GB", 30}, {"TiB", 40}, {"T", 40}};
     char *end;
-    double value = strtod(text, &end);
+    double value = strtod(text, &end), bytes = 0;
 
     end += strspn(end, " ");
     for (size_t i = 0; i < sizeof(units) / sizeof(*units); i++)
-        if (end != text && !strcasecmp(end, units[i].name) && value > 0 && value < 9e6)
-            return (uint64_t)(value * (double)(1ull << units[i].shift));
-    return end != text && !*end && value > 0 && value < 9e18 ? (uint64_t)value : 0;
+        if (end != text && !strcasecmp(end, units[i].name))
+            bytes = value * (double)(1ull << units[i].shift);
+    return bytes > 0 && bytes < 9e18 ? (uint64_t)bytes : 0;
 }
 
 /* Of an option; unless said there is no limit. */

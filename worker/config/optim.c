@@ -26,6 +26,18 @@ static void check_option(struct zt_config *c, const struct zt_optimizer *o)
                         given->where, wanted->name, o->name, o->help);
 }
 
+/* DeepSpeed's AdamW is decoupled whatever this says. */
+static void tell_of_adam_w_mode(struct zt_config *c, const struct zt_optimizer *o)
+{
+    const struct zt_item *mode = zt_config_find(c, "optimizer.params.adam_w_mode");
+
+    if (mode && !mode->value->boolean && !o->variant)
+        zt_problems_note(&c->report,
+                         "%s: \"%s\": false has no effect with %s, which is always "
+                         "decoupled; with \"type\": \"Adam\" it has",
+                         mode->where, mode->path, o->name);
+}
+
 void zt_resolve_optimizer(struct zt_config *c, struct zt_run *run)
 {
     const struct zt_optimizer *o = named_optimizer(c), *variant;
@@ -40,5 +52,6 @@ void zt_resolve_optimizer(struct zt_config *c, struct zt_run *run)
     zt_resolve_hyperparams(c, &src, run->optim.value);
     variant = o->variant ? o->variant(run->optim.value) : NULL;
     run->optim.optimizer = variant ? variant : o;
+    tell_of_adam_w_mode(c, o);
     check_option(c, run->optim.optimizer);
 }

@@ -230,6 +230,15 @@ static bool in_ignore_list(const struct zt_config *c, const char *path)
     return false;
 }
 
+/* Whoever looks into the tree itself, as for the type of a section, finds nothing there. */
+static void blank(struct zt_jnode *n)
+{
+    n->type = ZT_JSON_NULL;
+    n->text = NULL;
+    n->first = n->last = NULL;
+    n->num_children = 0;
+}
+
 static bool is_comment(struct zt_config *c, const struct section_cursor *p,
                        const struct zt_jnode *n)
 {
@@ -244,12 +253,15 @@ static bool is_comment(struct zt_config *c, const struct section_cursor *p,
                             n->line, n->col);
         return true;
     }
+    if (!n->key_line)
+        return false; /* an option says it, not the file */
     if (mark && nearly_documented(c, p, n->key + 1))
         return false; /* a misspelt key, not a comment */
     if (!mark && !in_ignore_list(c, path))
         return false;
     zt_problems_note(&c->report, "%s:%d:%d: \"%s\" is a comment", c->file, n->key_line,
                      n->key_col, path);
+    blank((struct zt_jnode *)(uintptr_t)n);
     return true;
 }
 

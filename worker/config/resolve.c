@@ -290,6 +290,12 @@ static void check_numbers(struct zt_config *c, struct zt_run *run)
             "leave it out, or %s",
             zt_args_value(c->args, "split_master")->where,
             zt_args_value(c->args, "stochastic_rounding")->where);
+    if (run->compute_dtype == ZT_F16 && s->loss_scale > 0 && s->loss_scale < 1)
+        zt_problems_add(
+            &c->report, ZT_E_CONFIG,
+            "fp16.loss_scale %g would make gradients smaller, where fp16 needs "
+            "them larger: write 0, with which it adapts, or 1 and more",
+            s->loss_scale);
     if (s->loss_scale == 0 &&
         s->min_loss_scale > (double)(1ull << s->initial_scale_power))
         zt_problems_add(&c->report, ZT_E_CONFIG,
@@ -459,19 +465,32 @@ static void set_option_defaults(struct zt_config *c)
 
 /* ---- the rest ---- */
 
-static void resolve_reports(struct zt_config *c, struct zt_run *run)
+/* The file's number of steps between reports; NULL: it has none. */
+static const struct zt_item *steps_per_print(const struct zt_config *c)
 {
     const struct zt_item *item = zt_config_find(c, "steps_per_print");
+
+    return item && !item->is_auto && item->value->type == ZT_JSON_NUMBER ? item : NULL;
+}
+
+int64_t zt_logging_steps(const struct zt_config *c)
+{
+    const struct zt_item *item = steps_per_print(c);
     const struct zt_value *steps = zt_args_value(c->args, "logging_steps");
 
-    run->logging_steps = steps->integer;
-    if (item && !item->is_auto && item->value->type == ZT_JSON_NUMBER &&
-        steps->from < ZT_FROM_ENV) {
-        run->logging_steps = zt_node_int(item->value);
+    return item && steps->from < ZT_FROM_ENV ? zt_node_int(item->value) : steps->integer;
+}
+
+static void resolve_reports(struct zt_config *c, struct zt_run *run)
+{
+    const struct zt_item *item = steps_per_print(c);
+    const struct zt_value *steps = zt_args_value(c->args, "logging_steps");
+
+    run->logging_steps = zt_logging_steps(c);
+    if (item && steps->from < ZT_FROM_ENV) {
         zt_config_set(c, "steps_per_print", item->value, item->where);
     } else {
-        if (item && !item->is_auto && item->value->type == ZT_JSON_NUMBER &&
-            zt_node_int(item->value) != steps->integer)
+        if (item && zt_node_int(item->value) != steps->integer)
             zt_problems_note(&c->report, "%s: steps_per_print gives way to %s",
                              item->where, steps->where);
         zt_config_set(c, "steps_per_print", zt_int_node(&c->arena, steps->integer),

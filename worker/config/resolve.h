@@ -62,6 +62,8 @@ void zt_config_check_type(struct zt_config *c, const char *section);
 
 /* The option's value when anybody gave it; NULL: it is its default. */
 const struct zt_value *zt_option_given(const struct zt_config *c, const char *option);
+/* Steps between reports: those of --logging_steps, or of steps_per_print without it. */
+int64_t zt_logging_steps(const struct zt_config *c);
 /* What a problem with this value is: ZT_E_CONFIG when a file gave it, else ZT_E_USAGE. */
 zt_err zt_value_error(const struct zt_value *v);
 /* Nodes from C values. */

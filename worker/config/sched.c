@@ -42,9 +42,11 @@ static void resolve_run_steps(struct zt_config *c, const struct zt_item *type,
     const char *path = zt_hyper_path(c, "scheduler", p);
     const struct zt_item *item = zt_config_find(c, path);
     const struct zt_value *max_steps = zt_option_given(c, "max_steps");
+    const struct zt_jnode *params =
+        zt_jnode_get(zt_jnode_get(c->root, "scheduler"), "params");
     int64_t total;
 
-    if (!item)
+    if (!item && !zt_jnode_get(params, p->name)) /* one that is no good is reported */
         zt_problems_add(
             &c->report, ZT_E_CONFIG,
             "%s: %s needs \"%s\" (a number, or \"auto\" for the steps of the run)",

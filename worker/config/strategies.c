@@ -6,6 +6,8 @@
 #include "worker/config/options.h"
 #include "worker/config/resolve.h"
 
+#define MOST_STEPS 9000000000000000000
+
 /* What is said beside --eval_strategy, and against it. */
 static void check_eval_strategy(struct zt_config *c, const struct zt_value *strategy)
 {
@@ -28,6 +30,7 @@ static void resolve_eval_strategy(struct zt_config *c)
 {
     const struct zt_value *strategy = zt_option_given(c, "eval_strategy");
     const struct zt_value *steps = zt_args_value(c->args, "eval_steps");
+    int64_t logging = zt_logging_steps(c);
     char every[24];
 
     zt_args_set_default(c->args, "eval_strategy",
@@ -41,8 +44,8 @@ static void resolve_eval_strategy(struct zt_config *c)
         zt_args_set_default(c->args, "do_eval", "true", strategy->where, &c->report);
     if (strcmp(strategy->text, "steps") != 0)
         return;
-    snprintf(every, sizeof(every), "%lld",
-             (long long)zt_args_int(c->args, "logging_steps"));
+    snprintf(every, sizeof(every), "%lld", /* "inf" is more than an option takes */
+             (long long)(logging < MOST_STEPS ? logging : MOST_STEPS));
     zt_args_set_default(c->args, "eval_steps", every, "rule: as logging_steps",
                         &c->report);
 }

@@ -76,6 +76,7 @@ static const char *const of_evaluation_alone[] = {
     "max_eval_samples",  "metric_for_best_model",
     "greater_is_better", NULL};
 static const char *const of_parts[] = {"eval_fraction", NULL};
+static const char *const of_best[] = {"metric_for_best_model", "greater_is_better", NULL};
 static const char *const of_stopping[] = {"early_stopping_threshold", NULL};
 static const char *const of_text[] = {
     "do_sample",      "temperature",          "top_k",
@@ -106,6 +107,13 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
     } rows[] = {
         {run->do_eval && !run->do_train, of_training,
          "is for training, and this run only evaluates; add --do_train to train as well"},
+        {run->do_eval && !run->do_train, of_best,
+         "is for training, and this run only evaluates; add --do_train to train as well"},
+        {run->do_eval && run->do_train && strcmp(run->save_strategy, "no") == 0 &&
+             run->early_stopping_patience == 0,
+         of_best,
+         "has no effect: nothing asks for the best; add --load_best_model_at_end, "
+         "--save_strategy best or --early_stopping_patience"},
         {!run->do_eval && !run->do_train && !run->merge_adapters, of_training,
          "is for training, and this run only predicts; add --do_train to train as well"},
         {run->do_train && strcmp(run->save_strategy, "no") == 0, of_saving,

@@ -189,6 +189,14 @@ static const struct {
     {{"--evaluation_strategy", "epochs"}, "\"epochs\" is none of no|steps|epoch"},
     {{"--warmup_steps", "0.1"}, NULL},
     {{"--warmup_steps", "1.5"}, "--warmup_steps: \"1.5\" is no whole number"},
+    {{"--warmup_steps", "10", "--warmup_steps", "0.1"},
+     "--warmup_steps 0.1: --warmup_steps 10 stands before it; leave one of them out"},
+    {{"--mixed_precision", "bf16", "--mixed_precision", "no"},
+     "--mixed_precision no: --mixed_precision bf16 stands before it; leave one of them"},
+    {{"--use_cpu", "--use_cpu", "false"}, "--use_cpu false: --use_cpu stands before it"},
+    {{"--mixed_precision", "no", "--mixed_precision", "bf16"}, NULL},
+    {{"--packing", "wrapped", "--packing", "true"}, NULL},
+    {{"--threads", "1025"}, "\"1025\" is no whole number from 0 to 1024"},
     {{"--save_steps", "0.1"}, "--save_steps 0.1: it is a number of steps; a share"},
     {{"--bf16", "1", "--fp16=0"}, NULL},
     {{"-m", "20"}, NULL},
@@ -229,6 +237,10 @@ static const struct {
     {{"--deepspeed", "{\"train_batch_size\": \"8\"}"}, "write it without quotes"},
     {{"--deepspeed", "{\"dump_state\": True}"}, "a value of Python's; JSON has true"},
     {{"--num_gpus", "-1"}, "--num_gpus is an option of zlaunch"},
+    {{"--deepspeed",
+      "{\"disable_python_gc\": true, \"zero_optimization\": {\"stage\": 1, "
+      "\"compute_grad_norm\": false, \"parameter_alignment\": true}}"},
+     NULL},
     {{"--deepspeed", "{\"replace_with_kernel_inject\": true, \"dtype\": \"fp16\"}"},
      "config for DeepSpeed's inference"},
     {{"--deepspeed",
@@ -302,6 +314,14 @@ static void test_foreign_names_set_our_options(void **state)
     zt_run_close(r);
     r = accepted(try_it(1, NULL, "--train_file", "Makefile", "--eval_strategy", "steps"));
     assert_true(r->do_train && r->do_eval);
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"steps_per_print\": 7}", "--eval_file", "Makefile",
+                        "--eval_strategy", "steps"));
+    assert_int_equal(r->eval_steps, 7); /* as often as progress is said */
+    zt_run_close(r);
+    r = accepted(try_it(1, "{\"steps_per_print\": Infinity}", "--eval_file", "Makefile",
+                        "--eval_strategy", "steps"));
+    assert_true(r->eval_steps > 1000000);
     zt_run_close(r);
 }
 

@@ -132,6 +132,31 @@ static void test_run_batch_that_does_not_fit_names_one_that_does(void **state)
     refused(try_it(2, "{\"train_batch_size\": 9e18, "
                       "\"train_micro_batch_size_per_gpu\": 8e18}"),
             ZT_E_CONFIG, "train_batch_size", "2 ranks");
+    refused(try_it(1, "{\"train_batch_size\": 9223372036854775807}"), ZT_E_CONFIG,
+            "train_micro_batch_size_per_gpu 9223372036854775807 (rule: train_batch_size",
+            "too large: at most 2147483647");
+    refused(try_it(1, "{\"gradient_accumulation_steps\": 288230376151711744}"),
+            ZT_E_CONFIG, "gradient_accumulation_steps 288230376151711744", "too large");
+}
+
+/* A section that is a comment says nothing, and an option that names its key does. */
+static void test_run_comments_are_not_the_config(void **state)
+{
+    struct zt_run *r = accepted(try_it(
+        1,
+        "{\"x-ignore\": [\"optimizer\", \"scheduler\", \"zero_optimization.stage\"], "
+        "\"optimizer\": {\"type\": \"Lamb\"}, \"scheduler\": {\"type\": \"OneCycle\"}, "
+        "\"zero_optimization\": {\"stage\": 1}}",
+        "--lr_scheduler_type=cosine", "--zero_stage=2"));
+
+    (void)state;
+    assert_true(optim_value(r, "lr") == 5e-5);
+    assert_ptr_equal(r->sched.schedule, zt_schedule_of_option("cosine"));
+    assert_int_equal(r->zero.stage, 2);
+    zt_run_close(r);
+    refused(try_it(1, "{\"x-ignore\": [\"scheduler.type\"], \"scheduler\": {\"type\": "
+                      "\"WarmupLR\", \"params\": {\"warmup_num_steps\": 2}}}"),
+            ZT_E_CONFIG, "\"scheduler\" has no \"type\"", "");
 }
 
 static const char everything_auto[] =
@@ -549,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_run_batch_follows_from_any_subset),
         cmocka_unit_test(test_run_batch_takes_options_too),
         cmocka_unit_test(test_run_batch_that_does_not_fit_names_one_that_does),
+        cmocka_unit_test(test_run_comments_are_not_the_config),
         cmocka_unit_test(test_run_auto_takes_the_options),
         cmocka_unit_test(test_run_file_and_option_must_not_contradict),
         cmocka_unit_test(test_run_activations),

@@ -25,7 +25,25 @@ static void test_run_adam_is_decoupled_unless_told(void **state)
                            "{\"adam_w_mode\": false, \"torch_adam\": true}}}"));
     assert_string_equal(r->optim.optimizer->name, "AdamW");
     assert_true(optim_value(r, "weight_decay") == 0.01);
+    assert_non_null(strstr(zt_run_note(r, 0), "false has no effect with AdamW"));
     zt_run_close(r);
+}
+
+static void test_run_parameters_are_in_range_in_single_precision(void **state)
+{
+    (void)state;
+    refused(try_it(1, NULL, "--adam_beta1=0.99999999"), ZT_E_USAGE, "--adam_beta1",
+            "must be in [0,1), and 0.99999999 is not in single precision");
+    refused(try_it(1, "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                      "{\"betas\": [0.9, 0.999999999]}}}"),
+            ZT_E_CONFIG, "optimizer.params.betas", "0.999999999 is not");
+    refused(try_it(1, "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                      "{\"eps\": 1e-50}}}"),
+            ZT_E_CONFIG, "optimizer.params.eps", "in which it is 0");
+    refused(try_it(1, "{\"optimizer\": {\"type\": \"AdamW\", \"params\": "
+                      "{\"lr\": 1e300}}}"),
+            ZT_E_CONFIG, "optimizer.params.lr", "in which it is inf");
+    zt_run_close(accepted(try_it(1, NULL, "--adam_beta2=0.9999999")));
 }
 
 static void test_run_schedules_have_deepspeeds_defaults(void **state)
@@ -33,6 +51,7 @@ static void test_run_schedules_have_deepspeeds_defaults(void **state)
     struct zt_run *r = accepted(
         try_it(1, "{\"optimizer\": {\"type\": \"Adam\", \"params\": {\"lr\": 3e-4}},"
                   "\"scheduler\": {\"type\": \"WarmupLR\"}}"));
+    struct run_trial t;
 
     (void)state;
     assert_true(sched_value(r, "warmup_max_lr") == 3e-4); /* the optimizer's */
@@ -53,6 +72,10 @@ static void test_run_schedules_have_deepspeeds_defaults(void **state)
     zt_run_close(r);
     refused(try_it(1, "{\"scheduler\": {\"type\": \"WarmupDecayLR\"}}"), ZT_E_CONFIG,
             "WarmupDecayLR", "total_num_steps");
+    t = try_it(1, "{\"scheduler\": {\"type\": \"WarmupDecayLR\", \"params\": "
+                  "{\"total_num_steps\": 0}}}");
+    assert_null(strstr(t.fault.text, "needs")); /* it is there */
+    refused(t, ZT_E_CONFIG, "total_num_steps", "not 0");
     refused(try_it(1, NULL, "--lr_scheduler_type", "constant", "--warmup_steps", "5"),
             ZT_E_USAGE, "--warmup_steps", "constant_with_warmup");
     r = accepted(try_it(1, NULL, "--lr_scheduler_type", "cosine", "--warmup_ratio", "0.1",
@@ -84,6 +107,8 @@ static void test_run_loss_scaling_is_read(void **state)
     zt_run_close(r);
     refused(try_it(1, "{\"fp16\": {\"initial_scale_power\": 1, \"min_loss_scale\": 4}}"),
             ZT_E_CONFIG, "min_loss_scale", "initial_scale_power");
+    refused(try_it(1, "{\"fp16\": {\"enabled\": true, \"loss_scale\": 1e-10}}"),
+            ZT_E_CONFIG, "loss_scale 1e-10", "smaller");
 }
 
 /* Every key of the section reaches the options, "auto" follows the model's width. */
@@ -153,6 +178,10 @@ static void test_run_zero_contradictions_are_named(void **state)
     refused(try_it(4, "{\"zero_optimization\": {\"stage\": 3,"
                       " \"zero_hpz_partition_size\": 3}}"),
             ZT_E_CONFIG, "zero_hpz_partition_size", "does not divide");
+    /* 2^32 + 1, which an int would make 1 of */
+    refused(try_it(4, "{\"zero_optimization\": {\"stage\": 3,"
+                      " \"zero_hpz_partition_size\": 4294967297}}"),
+            ZT_E_CONFIG, "zero_hpz_partition_size", "in [1,2147483647]");
     refused(try_it(2, "{}", "--share_node_weights"), ZT_E_USAGE, "--share_node_weights",
             "stages 1 and 2, not 0");
 }
@@ -269,6 +298,11 @@ static void test_run_offload_in_its_spellings(void **state)
     refused(try_it(1, "{\"aio\": {\"use_gds\": true}}"), ZT_E_CONFIG, "aio.use_gds",
             "cuFile");
     refused(try_it(1, NULL, "--device_memory=3x"), ZT_E_USAGE, "--device_memory", "2GiB");
+    refused(try_it(1, NULL, "--device_memory=9e9G"), ZT_E_USAGE, "--device_memory",
+            "2GiB");
+    r = accepted(try_it(1, NULL, "--device_memory=20000000K"));
+    assert_int_equal(r->device_memory_bytes, 20480000000);
+    zt_run_close(r);
 }
 
 static void test_run_tf32_is_for_products_of_fp32(void **state)
@@ -355,6 +389,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_adam_is_decoupled_unless_told),
+        cmocka_unit_test(test_run_parameters_are_in_range_in_single_precision),
         cmocka_unit_test(test_run_schedules_have_deepspeeds_defaults),
         cmocka_unit_test(test_run_loss_scaling_is_read),
         cmocka_unit_test(test_run_zero_section_is_read),

@@ -30,6 +30,7 @@ const struct zt_key zt_keys_training[] = {
       .store = IN_RUN(dataloader_drop_last)),
     K("disable_allgather", BOOL, IDLE, "false",
       .why = "an old switch without effect in DeepSpeed too"),
+    K("disable_python_gc", BOOL, IDLE, "false", .why = "there is no Python"),
     K("graph_harvesting", BOOL, IDLE, "false",
       .why = "kernels are launched one by one, also on a GPU"),
     K("use_data_before_expert_parallelism", BOOL, IDLE, "false",
