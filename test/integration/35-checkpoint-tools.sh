@@ -95,6 +95,16 @@ check "  all of it" cmp "$tmp/large/tokenizer.json" "$tmp/again/tokenizer.json"
 run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
 run "  by whatever name" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean/model.safetensors" --overwrite
 check "  which is said" has "$tmp/err" "is to be written, and $tmp/mean/model.safetensors is read"
+# transformers opens weights in the type that config.json says
+cp -r "$tmp/hf" "$tmp/typed" && sed -i '1a "torch_dtype": "bfloat16",  "dtype" : "float16", "x": {"dtype": "auto"},' "$tmp/typed/config.json"
+type_is() { [ "$(grep -o '"\(float32\|float16\|bfloat16\)"' "$1/config.json" | tr '\n' ' ')" = "\"$2\" \"$2\" " ]; }
+for to in f32.float32 bf16.bfloat16 f16.float16; do
+    run "weights in ${to%.*}" 0 "$zckpt" convert "$tmp/typed" "$tmp/typed.${to%.*}" --dtype "${to%.*}"
+    check "  are said to be" type_is "$tmp/typed.${to%.*}" "${to#*.}"
+done
+run "and so are those of a mean" 0 "$zckpt" average "$tmp/typed.mean" "$tmp/typed" "$tmp/typed.f16"
+check "  " type_is "$tmp/typed.mean" float32
+check "  in a config.json that has nothing else" cmp -s <(sed 2d "$tmp/typed.mean/config.json") "$tmp/hf/config.json"
 # whichever comes first, all have the same tensors
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_layer 3 --output_dir "$tmp/deep"
 run "no mean with one that has more layers" 65 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/deep"
@@ -268,9 +278,20 @@ run "a mean into a checkpoint" 73 "$zckpt" average "$step" "$a" "$a" --overwrite
 check "  which is said" has "$tmp/err" 'checkpoint-2: is a checkpoint, of which its own weights are read, and not others that lie there: name another folder'
 run "another one's weights" 73 "$zckpt" convert "$a" "$step" --overwrite
 run "  by zero_to_fp32" 73 "$bin/zero_to_fp32" "$a" "$step"
+run "  as a file" 73 "$zckpt" convert "$a" "$step/model.safetensors"
+check "  which is said" has "$tmp/err" 'checkpoint-2/: is a checkpoint, of which its own weights are read'
+run "  of torch.save" 73 "$bin/zero_to_fp32" "$a" "$step/pytorch_model.bin"
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --model_name_or_path "$step" --overwrite_output_dir --output_dir "$step"
 check "a training of it into its own folder: 73" test $? -eq 73
 check "  nothing came into it" diff -r "$a" "$step"
+cp -r "$step" "$tmp/renamed"
+run "under another name they are what is read" 0 "$bin/zero_to_fp32" "$tmp/renamed" "$tmp/renamed" --safe_serialization
+run "  and both are verified" 0 "$zckpt" verify "$tmp/renamed"
+check "  which is said" test "$(grep -c 'renamed: weights: whole\|renamed: zlaunch checkpoint: whole' "$tmp/out")" -eq 2
+sed -i 's/"step":2/"step":3/' "$tmp/renamed"/global_step2/manifest.json
+run "  so what is damaged of the checkpoint is found" 65 "$zckpt" verify "$tmp/renamed"
+check "  by its file" has "$tmp/err" 'renamed/global_step2/manifest.json: '
+run "its own are a file there" 0 sh -c 'cd "$1" && ./zero_to_fp32 . pytorch_model.bin && rm pytorch_model.bin' - "$step"
 run "its own weights go there" 0 "$bin/zero_to_fp32" "$step" "$step"
 run "  and are not what is read" 0 "$zckpt" diff "$step" "$a"
 rm -rf "$tmp/kept" && cp -r "$a" "$tmp/kept"
@@ -362,6 +383,12 @@ check "is named" has "$tmp/err" "lss is none of these commands"
 printf 'PK\3\4junk' >"$tmp/junk.bin"
 run "a damaged archive" 65 "$zckpt" ls "$tmp/junk.bin"
 check "  is named" has "$tmp/err" 'junk.bin'
+for how in "x.bin --max_shard_size 1KB" "x.safetensors --max_shard_size 1KB" "x.bin --safe_serialization"; do
+    read -ra how <<<"$how"
+    run "${how[1]} is not passed over beside ${how[0]}" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/${how[0]}" "${how[@]:1}"
+    check "  which is said" has "$tmp/err" "^zero_to_fp32: ${how[1]} "
+done
+run "  but where it is so" 0 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y.safetensors" --safe_serialization
 run "a size that is none" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y" --max_shard_size big
 run "an unknown option" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y" --safe_serialisation
 check "  has a suggestion" has "$tmp/err" 'safe_serialization'

@@ -494,6 +494,21 @@ void zt_source_tell_lost(const struct zt_checkpoint_source *s, const char *to,
                 to, s->lost, type);
 }
 
+void zt_source_tell_buffers(const struct zt_checkpoint_source *s, const char *to)
+{
+    const char *first = NULL;
+    int num = 0;
+
+    for (int i = 0; i < s->num; i++)
+        if (s->tensors[i].buffer && s->tensors[i].t.readable && !num++)
+            first = s->tensors[i].t.name;
+    if (num)
+        fprintf(stderr,
+                "%s: %d buffers of numbers are left out (%s%s): this form has parameters "
+                "alone, and --to safetensors has them too\n",
+                to, num, first, num > 1 ? ", ..." : "");
+}
+
 zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,
                            char **out, struct zt_fault *fault)
 {
