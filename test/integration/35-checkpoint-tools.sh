@@ -247,6 +247,13 @@ if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$
         setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" verify "$tmp/locked" >"$tmp/out" 2>"$tmp/err"
         check "$what of a checkpoint that may not be read: Permission denied" has "$tmp/err" 'Permission denied'
     done
+    mkdir -m 777 "$tmp/open" && cp -r "$tmp/hf" "$tmp/closed" && : >"$tmp/closed/vocab.json"
+    for what in config.json vocab.json; do
+        chmod 644 "$tmp/closed"/*.json && chmod 0 "$tmp/closed/$what"
+        run "$what that may not be read is not left out" 66 setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" convert "$tmp/closed" "$tmp/open/model"
+        check "  and is named" has "$tmp/err" "closed/$what: Permission denied"
+        check "  before anything is written" test ! -e "$tmp/open/model"
+    done
 else
     echo "skip - no other user can read what is tested here"
 fi

@@ -583,6 +583,8 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
         rc = zt_folder_lock_check(how->to, fault);
     if (!rc && (folder || is_model_in(how->to, around)))
         rc = find_neighbours(s, how, folder ? how->to : around, &beside, fault);
+    if (!rc && folder && beside.folder)
+        rc = zt_check_tokenizer_files(beside.folder, fault);
     if (!rc)
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)

@@ -494,19 +494,25 @@ void zt_source_tell_lost(const struct zt_checkpoint_source *s, const char *to,
                 to, s->lost, type);
 }
 
-void zt_source_tell_buffers(const struct zt_checkpoint_source *s, const char *to)
+void zt_source_tell_left_out(const struct zt_checkpoint_source *s, bool frozen,
+                             const char *to)
 {
     const char *first = NULL;
     int num = 0;
 
-    for (int i = 0; i < s->num; i++)
-        if (s->tensors[i].buffer && s->tensors[i].t.readable && !num++)
-            first = s->tensors[i].t.name;
+    for (int i = 0; i < s->num; i++) {
+        const struct zt_source_tensor *t = &s->tensors[i];
+
+        if (t->t.readable && !t->t.alias_of && !t->t.trained && (frozen || t->buffer) &&
+            !num++)
+            first = t->t.name;
+    }
     if (num)
         fprintf(stderr,
-                "%s: %d buffers of numbers are left out (%s%s): this form has parameters "
-                "alone, and --to safetensors has them too\n",
-                to, num, first, num > 1 ? ", ..." : "");
+                "%s: without %d tensor%s (%s%s): this form has no buffers%s; --to "
+                "safetensors has them\n",
+                to, num, num > 1 ? "s" : "", first, num > 1 ? ", ..." : "",
+                frozen ? ", and trained parameters alone" : "");
 }
 
 zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,
@@ -523,7 +529,7 @@ zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *nam
     for (size_t i = 0; i < (s->folder ? 1 : sizeof(up) / sizeof(*up)); i++) {
         if (asprintf(&path, "%s%s/%s", dir, up[i], name) < 0)
             return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
-        if (access(path, R_OK) == 0) {
+        if (access(path, F_OK) == 0) { /* who may not read it is told so */
             *out = path;
             return ZT_OK;
         }

@@ -405,7 +405,7 @@ static void test_buffers_that_a_form_has_not_are_told(void **state)
     s = opened(scratch_dir);
     for (int universal = 0; universal < 2; universal++) {
         convert_and_hear(s, universal, text, sizeof(text));
-        assert_non_null(strstr(text, ": 1 buffers of numbers are left out (mask): "));
+        assert_non_null(strstr(text, ": without 1 tensor (mask): "));
     }
     zt_source_close(s);
 }
