@@ -170,6 +170,12 @@ run "no GGUF of another function" 78 "$zckpt" convert "$tmp/exact" "$tmp/exact.g
 check "  which is named" has "$tmp/err" "config.json has activation_function gelu, which GGUF files of type gpt2 cannot say"
 check "  and nothing is written" test ! -e "$tmp/exact.gguf"
 run "weights in shards" 0 "$zckpt" convert "$tmp/hf" "$tmp/shards" --max_shard_size 40KB
+shard=$(ls "$tmp/shards"/model-00001-of-*) && cp -r "$tmp/shards" "$tmp/shards.before"
+run "  are not replaced by one of them" 2 "$zckpt" convert "$shard" "$tmp/shards" --overwrite
+check "  which is said" has "$tmp/err" 'model-00001-of-.* would be replaced, and belongs to what is read: name another place'
+run "  nor by zero_to_fp32" 2 "$bin/zero_to_fp32" "$shard" "$tmp/shards"
+run "  nor is one by all of them" 2 "$bin/zero_to_fp32" "$tmp/shards" "$shard"
+check "  all of them are there" diff -r "$tmp/shards.before" "$tmp/shards"
 run "no GGUF of one of them" 65 "$zckpt" convert "$tmp/shards"/model-00001-of-*.safetensors "$tmp/part.gguf"
 check "  which lacks some" has "$tmp/err" 'has [01] tensors .*, and a model of its config.json has [12]: it is not whole'
 cp -r "$tmp/hf" "$tmp/more" && sed -i 's/"n_layer": 2/"n_layer": 3/' "$tmp/more/config.json"
@@ -298,6 +304,8 @@ check "  which is said" test "$(grep -c 'renamed: weights: whole\|renamed: zlaun
 sed -i 's/"step":2/"step":3/' "$tmp/renamed"/global_step2/manifest.json
 run "  so what is damaged of the checkpoint is found" 65 "$zckpt" verify "$tmp/renamed"
 check "  by its file" has "$tmp/err" 'renamed/global_step2/manifest.json: '
+run "but not where its tensors are" 2 "$zckpt" convert "$step" "$step/global_step2/zero_rank_00000.safetensors" --overwrite
+check "  which is said" has "$tmp/err" 'zero_rank_00000.safetensors would be replaced, and belongs to what is read'
 run "its own are a file there" 0 sh -c 'cd "$1" && ./zero_to_fp32 . pytorch_model.bin && rm pytorch_model.bin' - "$step"
 run "its own weights go there" 0 "$bin/zero_to_fp32" "$step" "$step"
 run "  and are not what is read" 0 "$zckpt" diff "$step" "$a"

@@ -213,7 +213,8 @@ static bool is_negated(const struct zt_pickled *metadata, const char **why)
 {
     int64_t on = 0;
 
-    *why = "a tensor that is stored by its negative; resolve_neg() of torch makes it plain";
+    *why =
+        "a tensor that is stored by its negative; resolve_neg() of torch makes it plain";
     return zt_pickled_int(zt_pickled_get(metadata, "neg"), &on) && on;
 }
 
