@@ -274,7 +274,7 @@ rm -r "$out/checkpoint-2"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$out" --overwrite_output_dir
 mkdir "$out/checkpoint-2"
 echo mine >"$out/checkpoint-2/notes.txt"
-for how in checkpoint-1 auto; do
+for how in checkpoint-1/ auto; do
     launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint "$how"
     check "a folder of a name to come, from $how: 73" code_is 73
     check "  is named" err_has "$out/checkpoint-2 is none of zlaunch, and a checkpoint of step 2 would replace it"

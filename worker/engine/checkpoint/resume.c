@@ -231,6 +231,7 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
 {
     bool any = !what || strcmp(what, "auto") == 0;
     bool must = what && strcasecmp(what, "true") == 0;
+    char name[PATH_MAX];
     zt_err rc;
 
     if (is_restarted(run)) {
@@ -238,8 +239,12 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
         if (rc || c->num || !what)
             return rc;
     }
-    if (!any && !must)
-        return find_named(run, what, c, fault);
+    if (!any && !must) {
+        snprintf(name, sizeof(name), "%s", what); /* without the slashes at its end */
+        for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+            name[n - 1] = 0;
+        return find_named(run, name, c, fault);
+    }
     rc = list_folder(run->output_dir, NULL, c, fault);
     if (!rc && must && !c->num)
         rc = zt_fault_set(fault, ZT_E_NOINPUT,
