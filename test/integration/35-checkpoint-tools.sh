@@ -119,7 +119,10 @@ done
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_head 4 --output_dir "$tmp/heads"
 run "a mean over other heads" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/heads" --overwrite
 check "  is said to be one" has "$tmp/err" "$tmp/heads: config.json has another n_head than that of $tmp/hf, which is taken"
-cp -r "$tmp/hf" "$tmp/null"
+cp -r "$tmp/hf" "$tmp/null" && cp -r "$tmp/hf" "$tmp/rope"
+sed -i '1a "rope_scaling": null,' "$tmp/null/config.json" && sed -i '1a "rope_scaling": {"factor": 2},' "$tmp/rope/config.json"
+run "  and over one stretched" 0 "$zckpt" average "$tmp/none" "$tmp/null" "$tmp/rope" --overwrite
+check "  as well" has "$tmp/err" "$tmp/rope: config.json has another rope_scaling than that of $tmp/null, which is taken"
 sed -i 's/"n_inner": [0-9]*/"n_inner": null/; s/"attn_pdrop": 0.0/"attn_pdrop": 0/' "$tmp/null/config.json"
 run "  and null, which is what it has, is not" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/null" --overwrite
 check "  " sh -c 'grep -q "n_inner.*null" "$1" && test ! -s "$2"' - "$tmp/null/config.json" "$tmp/err"
@@ -212,6 +215,11 @@ for pair in "$tmp/two.bin $tmp/two.safetensors" "$tmp/two.safetensors $tmp/two.b
 done
 # what one side has not got is no likeness
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --save_steps 1 --lora_r 2 --model_name_or_path "$tmp/hf" --output_dir "$tmp/lora"
+cp -r "$tmp/lora" "$tmp/scaled" && sed -i 's/"lora_alpha": [0-9]*/"lora_alpha": 99/' "$tmp/scaled/adapter_config.json"
+run "a mean of adapters" 0 "$zckpt" average "$tmp/lora.safetensors" "$tmp/lora" "$tmp/lora/checkpoint-1"
+check "  of one scale" sh -c '! grep adapter_config "$1"' - "$tmp/err"
+run "  or not" 0 "$zckpt" average "$tmp/lora.safetensors" "$tmp/lora" "$tmp/scaled" --overwrite
+check "  is said to be one" has "$tmp/err" "$tmp/scaled: adapter_config.json has another lora_alpha than that of $tmp/lora: their mean is of numbers that do not count alike"
 for kind in value exp_avg; do
     for pair in "$a $tmp/lora/checkpoint-1" "$tmp/lora/checkpoint-1 $a"; do
         # shellcheck disable=SC2086 # two words
