@@ -39,7 +39,13 @@ killed "$tmp/other" "$tmp/longer.txt" "$text"
 { printf x && tail -c +2 "$tmp/longer.txt"; } >"$tmp/changed.txt"
 check "of text that has changed it begins anew" "$bin/ztok" "$tmp/changed.txt" "$text" --tokenizer $tok --out "$tmp/other" 2>"$tmp/o2"
 check "  which it says" grep -q "is of other text; beginning anew" "$tmp/o2"
-rm -f "$tmp"/other.* "$tmp"/killed.* "$tmp"/whole.* "$tmp/changed.txt"
+for _ in $(seq 160000); do echo '{"text": "a row of records, and one that is rather long"}'; done >"$tmp/rows.txt"
+killed "$tmp/rows" "$tmp/rows.txt"
+mv "$tmp/rows.txt" "$tmp/rows.jsonl"
+"$bin/ztok" "$tmp/rows.jsonl" --tokenizer $tok --out "$tmp/rows" >"$tmp/o" 2>&1
+"$bin/ztok" "$tmp/rows.jsonl" --tokenizer $tok --out "$tmp/whole.rows" >"$tmp/o2" 2>&1
+check "of a text that is records by its new name it begins anew" same_files "$tmp/rows" "$tmp/whole.rows"
+rm -f "$tmp"/other.* "$tmp"/killed.* "$tmp"/whole.* "$tmp"/rows.* "$tmp/changed.txt"
 : >"$tmp/locked.bin.partial"
 check "two at a time do not write one file" flock "$tmp/locked.bin.partial" sh -c \
     "! '$bin/ztok' '$text' --tokenizer $tok --out '$tmp/locked' >'$tmp/o' 2>&1 && grep -qF 'another process is writing it' '$tmp/o'"
@@ -48,6 +54,17 @@ check "two at a time do not write one file" flock "$tmp/locked.bin.partial" sh -
 check "ztok names the option that is missing" grep -qF "ztok: --out is missing" "$tmp/o"
 "$bin/ztok" "$text" --out "$tmp/x" >"$tmp/o" 2>&1
 check "  and the other one" grep -qF "ztok: --tokenizer is missing" "$tmp/o"
+
+"$bin/ztok" "$text" --tokenizer $tok --out "$tmp/" >"$tmp/o" 2>&1
+check "a folder is no file to write" [ $? -eq 2 ]
+check "  which is said" grep -qF "ztok: --out \"$tmp/\": name a file, as in --out $tmp/train.bin" "$tmp/o"
+"$bin/ztok" "$text" --tokenizer $tok --out "$tmp/x" --text_column body >"$tmp/o" 2>&1
+check "plain text has no columns" grep -qF "ztok: --text_column body: it is of records (.jsonl, .json, .csv, .tsv), and none of the files are such" "$tmp/o"
+"$bin/ztok" "$text" --train 300 --out "$tmp/x" --text_column body >"$tmp/o" 2>&1
+check "  nor for a new tokenizer" grep -qF "ztok: --text_column body: it is of records" "$tmp/o"
+"$bin/ztok" "$text" --train 300 --out "$tmp/x" --threads 2 >"$tmp/o" 2>&1
+check "  which is made by one thread" grep -qF "ztok: --threads: --train has one thread" "$tmp/o"
+check "  of all of which nothing is left" none_is_there "$tmp"/x "$tmp"/x.*
 
 printf 'a\0b' >"$tmp/binary"
 "$bin/ztok" "$tmp/binary" --tokenizer $tok --out "$tmp/x" >"$tmp/o" 2>&1

@@ -95,6 +95,16 @@ check "  all of it" cmp "$tmp/large/tokenizer.json" "$tmp/again/tokenizer.json"
 run "  and never what is read" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean" --overwrite
 run "  by whatever name" 2 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/mean/model.safetensors" --overwrite
 check "  which is said" has "$tmp/err" "is to be written, and $tmp/mean/model.safetensors is read"
+# transformers opens weights in the type that config.json says
+cp -r "$tmp/hf" "$tmp/typed" && sed -i '1a "torch_dtype": "bfloat16",  "dtype" : "float16", "x": {"dtype": "auto"},' "$tmp/typed/config.json"
+type_is() { [ "$(grep -o '"\(float32\|float16\|bfloat16\)"' "$1/config.json" | tr '\n' ' ')" = "\"$2\" \"$2\" " ]; }
+for to in f32.float32 bf16.bfloat16 f16.float16; do
+    run "weights in ${to%.*}" 0 "$zckpt" convert "$tmp/typed" "$tmp/typed.${to%.*}" --dtype "${to%.*}"
+    check "  are said to be" type_is "$tmp/typed.${to%.*}" "${to#*.}"
+done
+run "and so are those of a mean" 0 "$zckpt" average "$tmp/typed.mean" "$tmp/typed" "$tmp/typed.f16"
+check "  " type_is "$tmp/typed.mean" float32
+check "  in a config.json that has nothing else" cmp -s <(sed 2d "$tmp/typed.mean/config.json") "$tmp/hf/config.json"
 # whichever comes first, all have the same tensors
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_layer 3 --output_dir "$tmp/deep"
 run "no mean with one that has more layers" 65 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/deep"
@@ -109,7 +119,10 @@ done
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 2 --n_head 4 --output_dir "$tmp/heads"
 run "a mean over other heads" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/heads" --overwrite
 check "  is said to be one" has "$tmp/err" "$tmp/heads: config.json has another n_head than that of $tmp/hf, which is taken"
-cp -r "$tmp/hf" "$tmp/null"
+cp -r "$tmp/hf" "$tmp/null" && cp -r "$tmp/hf" "$tmp/rope"
+sed -i '1a "rope_scaling": null,' "$tmp/null/config.json" && sed -i '1a "rope_scaling": {"factor": 2},' "$tmp/rope/config.json"
+run "  and over one stretched" 0 "$zckpt" average "$tmp/none" "$tmp/null" "$tmp/rope" --overwrite
+check "  as well" has "$tmp/err" "$tmp/rope: config.json has another rope_scaling than that of $tmp/null, which is taken"
 sed -i 's/"n_inner": [0-9]*/"n_inner": null/; s/"attn_pdrop": 0.0/"attn_pdrop": 0/' "$tmp/null/config.json"
 run "  and null, which is what it has, is not" 0 "$zckpt" average "$tmp/none" "$tmp/hf" "$tmp/null" --overwrite
 check "  " sh -c 'grep -q "n_inner.*null" "$1" && test ! -s "$2"' - "$tmp/null/config.json" "$tmp/err"
@@ -160,6 +173,12 @@ run "no GGUF of another function" 78 "$zckpt" convert "$tmp/exact" "$tmp/exact.g
 check "  which is named" has "$tmp/err" "config.json has activation_function gelu, which GGUF files of type gpt2 cannot say"
 check "  and nothing is written" test ! -e "$tmp/exact.gguf"
 run "weights in shards" 0 "$zckpt" convert "$tmp/hf" "$tmp/shards" --max_shard_size 40KB
+shard=$(ls "$tmp/shards"/model-00001-of-*) && cp -r "$tmp/shards" "$tmp/shards.before"
+run "  are not replaced by one of them" 2 "$zckpt" convert "$shard" "$tmp/shards" --overwrite
+check "  which is said" has "$tmp/err" 'model-00001-of-.* would be replaced, and belongs to what is read: name another place'
+run "  nor by zero_to_fp32" 2 "$bin/zero_to_fp32" "$shard" "$tmp/shards"
+run "  nor is one by all of them" 2 "$bin/zero_to_fp32" "$tmp/shards" "$shard"
+check "  all of them are there" diff -r "$tmp/shards.before" "$tmp/shards"
 run "no GGUF of one of them" 65 "$zckpt" convert "$tmp/shards"/model-00001-of-*.safetensors "$tmp/part.gguf"
 check "  which lacks some" has "$tmp/err" 'has [01] tensors .*, and a model of its config.json has [12]: it is not whole'
 cp -r "$tmp/hf" "$tmp/more" && sed -i 's/"n_layer": 2/"n_layer": 3/' "$tmp/more/config.json"
@@ -196,6 +215,11 @@ for pair in "$tmp/two.bin $tmp/two.safetensors" "$tmp/two.safetensors $tmp/two.b
 done
 # what one side has not got is no likeness
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --save_steps 1 --lora_r 2 --model_name_or_path "$tmp/hf" --output_dir "$tmp/lora"
+cp -r "$tmp/lora" "$tmp/scaled" && sed -i 's/"lora_alpha": [0-9]*/"lora_alpha": 99/' "$tmp/scaled/adapter_config.json"
+run "a mean of adapters" 0 "$zckpt" average "$tmp/lora.safetensors" "$tmp/lora" "$tmp/lora/checkpoint-1"
+check "  of one scale" sh -c '! grep adapter_config "$1"' - "$tmp/err"
+run "  or not" 0 "$zckpt" average "$tmp/lora.safetensors" "$tmp/lora" "$tmp/scaled" --overwrite
+check "  is said to be one" has "$tmp/err" "$tmp/scaled: adapter_config.json has another lora_alpha than that of $tmp/lora: their mean is of numbers that do not count alike"
 for kind in value exp_avg; do
     for pair in "$a $tmp/lora/checkpoint-1" "$tmp/lora/checkpoint-1 $a"; do
         # shellcheck disable=SC2086 # two words
@@ -237,6 +261,13 @@ if [ "$(id -u)" -eq 0 ] && setpriv --reuid 65534 --regid 65534 --clear-groups "$
         setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" verify "$tmp/locked" >"$tmp/out" 2>"$tmp/err"
         check "$what of a checkpoint that may not be read: Permission denied" has "$tmp/err" 'Permission denied'
     done
+    mkdir -m 777 "$tmp/open" && cp -r "$tmp/hf" "$tmp/closed" && : >"$tmp/closed/vocab.json"
+    for what in config.json vocab.json; do
+        chmod 644 "$tmp/closed"/*.json && chmod 0 "$tmp/closed/$what"
+        run "$what that may not be read is not left out" 66 setpriv --reuid 65534 --regid 65534 --clear-groups "$zckpt" convert "$tmp/closed" "$tmp/open/model"
+        check "  and is named" has "$tmp/err" "closed/$what: Permission denied"
+        check "  before anything is written" test ! -e "$tmp/open/model"
+    done
 else
     echo "skip - no other user can read what is tested here"
 fi
@@ -268,9 +299,22 @@ run "a mean into a checkpoint" 73 "$zckpt" average "$step" "$a" "$a" --overwrite
 check "  which is said" has "$tmp/err" 'checkpoint-2: is a checkpoint, of which its own weights are read, and not others that lie there: name another folder'
 run "another one's weights" 73 "$zckpt" convert "$a" "$step" --overwrite
 run "  by zero_to_fp32" 73 "$bin/zero_to_fp32" "$a" "$step"
+run "  as a file" 73 "$zckpt" convert "$a" "$step/model.safetensors"
+check "  which is said" has "$tmp/err" 'checkpoint-2/: is a checkpoint, of which its own weights are read'
+run "  of torch.save" 73 "$bin/zero_to_fp32" "$a" "$step/pytorch_model.bin"
 train 1 "$tmp/log" --max_steps 1 --block_size 16 --per_device_train_batch_size 2 --model_name_or_path "$step" --overwrite_output_dir --output_dir "$step"
 check "a training of it into its own folder: 73" test $? -eq 73
 check "  nothing came into it" diff -r "$a" "$step"
+cp -r "$step" "$tmp/renamed"
+run "under another name they are what is read" 0 "$bin/zero_to_fp32" "$tmp/renamed" "$tmp/renamed" --safe_serialization
+run "  and both are verified" 0 "$zckpt" verify "$tmp/renamed"
+check "  which is said" test "$(grep -c 'renamed: weights: whole\|renamed: zlaunch checkpoint: whole' "$tmp/out")" -eq 2
+sed -i 's/"step":2/"step":3/' "$tmp/renamed"/global_step2/manifest.json
+run "  so what is damaged of the checkpoint is found" 65 "$zckpt" verify "$tmp/renamed"
+check "  by its file" has "$tmp/err" 'renamed/global_step2/manifest.json: '
+run "but not where its tensors are" 2 "$zckpt" convert "$step" "$step/global_step2/zero_rank_00000.safetensors" --overwrite
+check "  which is said" has "$tmp/err" 'zero_rank_00000.safetensors would be replaced, and belongs to what is read'
+run "its own are a file there" 0 sh -c 'cd "$1" && ./zero_to_fp32 . pytorch_model.bin && rm pytorch_model.bin' - "$step"
 run "its own weights go there" 0 "$bin/zero_to_fp32" "$step" "$step"
 run "  and are not what is read" 0 "$zckpt" diff "$step" "$a"
 rm -rf "$tmp/kept" && cp -r "$a" "$tmp/kept"
@@ -362,6 +406,12 @@ check "is named" has "$tmp/err" "lss is none of these commands"
 printf 'PK\3\4junk' >"$tmp/junk.bin"
 run "a damaged archive" 65 "$zckpt" ls "$tmp/junk.bin"
 check "  is named" has "$tmp/err" 'junk.bin'
+for how in "x.bin --max_shard_size 1KB" "x.safetensors --max_shard_size 1KB" "x.bin --safe_serialization"; do
+    read -ra how <<<"$how"
+    run "${how[1]} is not passed over beside ${how[0]}" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/${how[0]}" "${how[@]:1}"
+    check "  which is said" has "$tmp/err" "^zero_to_fp32: ${how[1]} "
+done
+run "  but where it is so" 0 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y.safetensors" --safe_serialization
 run "a size that is none" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y" --max_shard_size big
 run "an unknown option" 2 "$bin/zero_to_fp32" "$tmp/hf" "$tmp/y" --safe_serialisation
 check "  has a suggestion" has "$tmp/err" 'safe_serialization'

@@ -164,6 +164,15 @@ wait "$job"
 code=$?
 check "a restart has the folder of its job" code_is 0
 check "  and was one" err_has "restart 1 of 1"
+out=$tmp/runs/many
+mkdir "$out"
+for step in $(seq 1001 1017); do cp -r "$first" "$out/checkpoint-$step"; done
+launch_bg --num_gpus 2 --max_restarts 1 "$plugin" "${tiny[@]}" --max_steps 4000 --save_steps 500 --output_dir "$out" --overwrite_output_dir
+within 30 test -d "$out/checkpoint-500" || fail "nothing is saved"
+within 10 rank_pid 0 && kill -9 "$pid"
+wait "$job"
+check "a restart finds its own checkpoint behind many of others" grep -q "^resumed: $out/checkpoint-[1-9][0-9]*00$" "$tmp/err"
+out=$tmp/runs/again
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 400 --save_steps 100 --output_dir "$out"
 check "who comes back is told how to go on: 73" code_is 73
 check "  before how to replace it" err_has "--resume_from_checkpoint auto goes on from the checkpoints beside it, --overwrite_output_dir replaces it"
@@ -265,12 +274,16 @@ rm -r "$out/checkpoint-2"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$out" --overwrite_output_dir
 mkdir "$out/checkpoint-2"
 echo mine >"$out/checkpoint-2/notes.txt"
-for how in checkpoint-1 auto; do
+for how in checkpoint-1/ auto; do
     launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint "$how"
     check "a folder of a name to come, from $how: 73" code_is 73
     check "  is named" err_has "$out/checkpoint-2 is none of zlaunch, and a checkpoint of step 2 would replace it"
     check "  and left as it is" grep -q mine "$out/checkpoint-2/notes.txt"
 done
+for step in $(seq 101 117); do mkdir "$out/checkpoint-$step" && echo mine >"$out/checkpoint-$step/notes.txt"; done
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint checkpoint-1
+check "so is one behind many of later steps: 73" code_is 73
+check "  and left as it is" grep -q mine "$out/checkpoint-2/notes.txt"
 out=$tmp/runs/named
 mkdir -p "$out" && : >"$out/checkpoint-4"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint auto
@@ -400,7 +413,7 @@ stop_in_pause() { # stop_in_pause ARGS...: killed until the pause is long, then 
     rm -rf "$out"
     launch_bg --num_gpus 1 --max_restarts 9 "$plugin" "${tiny[@]}" --logging_steps 1000 --max_steps 1000000 "$@"
     within 30 stepping || fail "the run did not begin"
-    [ "${1:-}" != --save_steps ] || within 30 test -d "$out/checkpoint-$2" || fail "nothing was saved"
+    [ "${1:-}" != --save_steps ] || within 30 err_has "saved: $out/checkpoint-$2" || fail "nothing was saved"
     for again in 1 2 3 4 5 6; do
         within 30 rank_pid 0 && kill -9 "$pid"
         within 30 err_has "restart $again of 9" || fail "no restart came"

@@ -263,7 +263,7 @@ zt_err zt_ckpt_check_config(const char *dir, const char *config, bool own,
                         dir);
 }
 
-/* "checkpoint-12" is 12; anything else is -1. */
+/* "checkpoint-12" is 12; anything else, "checkpoint-012" too, is -1. */
 static int64_t step_of(const char *name)
 {
     const char *digits = name + sizeof(PREFIX) - 1;
@@ -272,6 +272,8 @@ static int64_t step_of(const char *name)
     if (strncmp(name, PREFIX, sizeof(PREFIX) - 1) != 0)
         return -1;
     n = strspn(digits, "0123456789");
+    if (digits[0] == '0' && n > 1)
+        return -1;
     return n && n < 19 && !digits[n] ? strtoll(digits, NULL, 10) : -1;
 }
 

@@ -71,6 +71,9 @@ zt_err zt_hf_writer_commit(struct zt_hf_writer *w, struct zt_fault *fault) ZT_MU
 /* Without a successful commit nothing new is left in the folder. NULL is fine. */
 void zt_hf_writer_close(struct zt_hf_writer *w);
 
+/* A file of that name goes when weights come into its folder. */
+bool zt_hf_is_replaced(const char *name);
+
 /* Remove the weights that a folder has, safetensors and files of torch.save, one file or
  * shards and their index, and adapters, but those of which `stays` is true: the ones that were written
  * in their place, which are whole by now. ZT_E_CANTCREATE. */

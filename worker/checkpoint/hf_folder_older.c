@@ -43,6 +43,11 @@ static bool is_among(const char *name, const char *const *patterns)
     return false;
 }
 
+bool zt_hf_is_replaced(const char *name)
+{
+    return is_among(name, heads) || is_among(name, shards);
+}
+
 static zt_err remove_those(DIR *d, const char *dir, const char *const *patterns,
                            bool (*stays)(const void *arg, const char *name),
                            const void *arg, struct zt_fault *fault)

@@ -51,6 +51,17 @@ bool zt_find_tokenizer(const char *dir, char found[PATH_MAX])
     return false;
 }
 
+zt_err zt_check_tokenizer_files(const char *dir, struct zt_fault *fault)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < NUM_NAMES; i++)
+        if (snprintf(path, sizeof(path), "%s/%s", dir, names[i]) < PATH_MAX &&
+            access(path, F_OK) == 0 && access(path, R_OK) != 0)
+            return zt_fault_set(fault, ZT_E_NOINPUT, "%s: %s", path, strerror(errno));
+    return ZT_OK;
+}
+
 static zt_err write_file(const char *to, const void *data, size_t bytes,
                          struct zt_fault *fault)
 {

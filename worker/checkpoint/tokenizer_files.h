@@ -17,6 +17,9 @@ bool zt_is_tokenizer_file(const char *name);
 /* A file of a tokenizer in the folder `dir`, by its path; false: it has none. */
 bool zt_find_tokenizer(const char *dir, char found[PATH_MAX]) ZT_MUST_CHECK;
 
+/* ZT_E_NOINPUT: one of them is in the folder, and may not be read. */
+zt_err zt_check_tokenizer_files(const char *dir, struct zt_fault *fault) ZT_MUST_CHECK;
+
 /*
  * Those that are in the folder `tokenizer`, or in `model` where that is NULL, into `dir`,
  * synced; generation_config.json comes from `model`. NULL, and "" of `tokenizer`: none. `replaces`: the weights are in

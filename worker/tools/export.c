@@ -438,18 +438,77 @@ static bool is_own(const struct zt_checkpoint_source *s, const char *to)
     return own;
 }
 
-static zt_err find_neighbours(const struct zt_checkpoint_source *s,
-                              const struct zt_tensor_export *how, struct neighbours *out,
-                              struct zt_fault *fault)
+/* The folder in which a file is a model by its name; false: it is none. */
+static bool is_model_in(const char *file, char dir[PATH_MAX])
 {
-    bool own = !how->value && is_own(s, how->to);
+    static const char *const names[] = {"model.safetensors", "pytorch_model.bin",
+                                        "adapter_model.safetensors"};
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        is = is || strcmp(name, names[i]) == 0;
+    return is && snprintf(dir, PATH_MAX, "%.*s", (int)(slash ? slash + 1 - file : 2),
+                          slash ? file : "./") < PATH_MAX;
+}
+
+/* The value of the key at `at`, where that is the name of a type; *n: its characters. NULL: it is none. */
+static char *type_at(char *at, size_t *n)
+{
+    static const char *const keys[] = {"\"dtype\"", "\"torch_dtype\""};
+    static const char *const types[] = {"float32", "bfloat16", "float16"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
+        char *value = at + strlen(keys[i]);
+
+        if (strncmp(at, keys[i], strlen(keys[i])) != 0)
+            continue;
+        value += strspn(value, " \t\r\n:");
+        for (size_t t = 0; *value == '"' && t < sizeof(types) / sizeof(*types); t++) {
+            *n = strlen(types[t]);
+            if (strncmp(value + 1, types[t], *n) == 0 && value[1 + *n] == '"')
+                return value + 1;
+        }
+    }
+    return NULL;
+}
+
+/* config.json says the type of the weights, in which transformers opens them. */
+static zt_err set_type(char **config, zt_dtype dtype, struct zt_fault *fault)
+{
+    const char *name = dtype == ZT_BF16  ? "bfloat16"
+                       : dtype == ZT_F16 ? "float16"
+                                         : "float32";
+
+    for (size_t at = 0; (*config)[at]; at++) {
+        size_t n;
+        char *type = type_at(*config + at, &n), *next;
+
+        if (!type)
+            continue;
+        if (asprintf(&next, "%.*s%s%s", (int)(type - *config), *config, name, type + n) <
+            0)
+            return zt_fault_set(fault, ZT_E_NOMEM, "config.json: no memory");
+        free(*config);
+        *config = next;
+    }
+    return ZT_OK;
+}
+
+static zt_err find_neighbours(const struct zt_checkpoint_source *s,
+                              const struct zt_tensor_export *how, const char *dir,
+                              struct neighbours *out, struct zt_fault *fault)
+{
+    bool own = !how->value && is_own(s, dir);
     zt_err rc = zt_source_neighbour(s, "config.json", &out->folder, fault);
 
     if (!rc && out->folder)
         rc = read_text(out->folder, &out->config, fault);
     if (out->folder)
         *strrchr(out->folder, '/') = 0;
-    return rc ? rc : zt_ckpt_check_config(how->to, out->config, own, fault);
+    if (!rc)
+        rc = zt_ckpt_check_config(dir, out->config, own, fault);
+    return rc || !out->config ? rc : set_type(&out->config, how->dtype, fault);
 }
 
 /* config.json, where the source has one, and the tokenizer there: with them a folder opens
@@ -507,7 +566,7 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
     zt_name_form form = zt_form_of_name(how->to);
     bool bin = form == ZT_NAME_PICKLE, safe = form == ZT_NAME_SAFETENSORS;
     bool pickles = bin || (!safe && !how->safe);
-    char found[PATH_MAX];
+    char found[PATH_MAX], around[PATH_MAX];
     bool folder = !bin && !safe, replaces = folder && zt_find_model(how->to, found);
     bool was_empty = folder && !zt_is_filled_folder(how->to);
     struct neighbours beside = {NULL, NULL};
@@ -522,8 +581,10 @@ zt_err zt_export(struct zt_checkpoint_source *s, const struct zt_tensor_export *
         rc = zt_export_check_is_model(s, how->to, fault);
     if (!rc && folder)
         rc = zt_folder_lock_check(how->to, fault);
-    if (!rc && folder)
-        rc = find_neighbours(s, how, &beside, fault);
+    if (!rc && (folder || is_model_in(how->to, around)))
+        rc = find_neighbours(s, how, folder ? how->to : around, &beside, fault);
+    if (!rc && folder && beside.folder)
+        rc = zt_check_tokenizer_files(beside.folder, fault);
     if (!rc)
         rc = choose(s, how, pickles, &list, fault);
     if (!rc && list.num == 0)

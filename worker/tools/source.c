@@ -494,6 +494,27 @@ void zt_source_tell_lost(const struct zt_checkpoint_source *s, const char *to,
                 to, s->lost, type);
 }
 
+void zt_source_tell_left_out(const struct zt_checkpoint_source *s, bool frozen,
+                             const char *to)
+{
+    const char *first = NULL;
+    int num = 0;
+
+    for (int i = 0; i < s->num; i++) {
+        const struct zt_source_tensor *t = &s->tensors[i];
+
+        if (t->t.readable && !t->t.alias_of && !t->t.trained && (frozen || t->buffer) &&
+            !num++)
+            first = t->t.name;
+    }
+    if (num)
+        fprintf(stderr,
+                "%s: without %d tensor%s (%s%s): this form has no buffers%s; --to "
+                "safetensors has them\n",
+                to, num, num > 1 ? "s" : "", first, num > 1 ? ", ..." : "",
+                frozen ? ", and trained parameters alone" : "");
+}
+
 zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,
                            char **out, struct zt_fault *fault)
 {
@@ -508,7 +529,7 @@ zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *nam
     for (size_t i = 0; i < (s->folder ? 1 : sizeof(up) / sizeof(*up)); i++) {
         if (asprintf(&path, "%s%s/%s", dir, up[i], name) < 0)
             return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
-        if (access(path, R_OK) == 0) {
+        if (access(path, F_OK) == 0) { /* who may not read it is told so */
             *out = path;
             return ZT_OK;
         }
@@ -544,14 +565,60 @@ static bool is_other_file(const struct zt_checkpoint_source *s, const char *path
     return false;
 }
 
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash ? slash + 1 : path;
+}
+
+/* A file that has the tensors of a checkpoint, ours or DeepSpeed's, by its name. */
+static bool is_of_tensors(const char *name)
+{
+    size_t n = strlen(name);
+
+    return strncmp(name, "zero_rank_", 10) == 0 ||
+           strcmp(name, "client_state.safetensors") == 0 ||
+           (n > 10 && strcmp(name + n - 10, "_states.pt") == 0);
+}
+
+/* "model-00001-of-00002.safetensors" of a folder whose model is model.safetensors.index.json. */
+static bool is_shard_of(const char *path, const char *folder, const char *model)
+{
+    char own[PATH_MAX];
+    const char *index = name_of(model), *name = name_of(path);
+    size_t stem = strcspn(index, ".");
+
+    return strstr(index, ".index.json") && zt_hf_is_replaced(name) &&
+           strncmp(name, index, stem) == 0 && name[stem] == '-' &&
+           snprintf(own, sizeof(own), "%s/%s", folder, name) < PATH_MAX &&
+           is_same_file(own, path);
+}
+
 static bool has_file(const struct zt_checkpoint_source *s, const char *path)
 {
     char model[PATH_MAX];
 
-    if (s->ours)
-        return is_other_file(s, path);
-    return s->folder && (is_same_file(s->path, path) ||
-                         (zt_find_model(s->path, model) && is_same_file(model, path)));
+    if (s->ours && is_other_file(s, path))
+        return true;
+    if (s->ours || s->deepspeed)
+        return is_of_tensors(name_of(path)) &&
+               zt_is_within(path, s->ours ? zt_ckpt_dir(s->ours) : s->deepspeed->dir);
+    return s->folder &&
+           (is_same_file(s->path, path) ||
+            (zt_find_model(s->path, model) &&
+             (is_same_file(model, path) || is_shard_of(path, s->path, model))));
+}
+
+/* One file of a folder is read, and goes with the others when weights come into that. */
+static bool is_file_of_folder(const struct zt_checkpoint_source *s, const char *to)
+{
+    char beside[PATH_MAX];
+    const char *name = name_of(s->path);
+
+    return s->folder && zt_hf_is_replaced(name) &&
+           snprintf(beside, sizeof(beside), "%s/%s", to, name) < PATH_MAX &&
+           is_same_file(beside, s->path);
 }
 
 zt_err zt_source_check_apart(const struct zt_checkpoint_source *s, const char *to,
@@ -561,7 +628,9 @@ zt_err zt_source_check_apart(const struct zt_checkpoint_source *s, const char *t
     const char *file = zt_find_model(to, model) ? model : to;
     struct stat st;
 
-    if (stat(file, &st) || !S_ISREG(st.st_mode) || !has_file(s, file))
+    if (is_file_of_folder(s, to))
+        file = s->path;
+    else if (stat(file, &st) || !S_ISREG(st.st_mode) || !has_file(s, file))
         return ZT_OK;
     return zt_fault_set(fault, ZT_E_USAGE,
                         "%s would be replaced, and belongs to what is read: name another "

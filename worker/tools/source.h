@@ -79,6 +79,11 @@ void zt_source_note_lost(struct zt_checkpoint_source *s, int i, const float *val
 void zt_source_tell_lost(const struct zt_checkpoint_source *s, const char *to,
                          const char *type);
 
+/* Buffers of floats, and with `frozen` parameters that were not trained, which a checkpoint to
+ * resume from has none of: they are left out, which is told. */
+void zt_source_tell_left_out(const struct zt_checkpoint_source *s, bool frozen,
+                             const char *to);
+
 /* A file that stands beside the weights, or one folder above: "config.json". *out: NULL
  * where there is none, else malloc'ed. ZT_E_NOMEM. */
 zt_err zt_source_neighbour(const struct zt_checkpoint_source *s, const char *name,

@@ -357,6 +357,7 @@ static zt_err convert(struct universal *u, const char *to, bool overwrite,
         return rc;
     printf("%s: DeepSpeed's universal checkpoint of step %lld\n", final,
            (long long)u->step);
+    zt_source_tell_left_out(u->s, true, final);
     tell_of_no_rate(u);
     return ZT_OK;
 }

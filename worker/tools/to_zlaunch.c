@@ -320,6 +320,8 @@ zt_err zt_convert_to_zlaunch(struct zt_checkpoint_source *s, const char *to,
     if (!rc)
         rc = write_all(&m, fault);
     if (!rc)
+        zt_source_tell_left_out(s, false, dir);
+    if (!rc)
         printf("%s/%s: %d parameters after step %lld, of %s\n", to, m.place.name,
                m.num_params, (long long)m.step, s->form);
     free(m.params);

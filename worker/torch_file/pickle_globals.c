@@ -208,18 +208,32 @@ static struct zt_pickled *make_tensor(struct zt_pickle *p, const struct zt_pickl
     return v;
 }
 
+/* A view whose numbers are the negatives of those in the storage. */
+static bool is_negated(const struct zt_pickled *metadata, const char **why)
+{
+    int64_t on = 0;
+
+    *why =
+        "a tensor that is stored by its negative; resolve_neg() of torch makes it plain";
+    return zt_pickled_int(zt_pickled_get(metadata, "neg"), &on) && on;
+}
+
+/* (storage, offset, sizes, strides, requires_grad, hooks, metadata) */
 static struct zt_pickled *rebuild_v2(struct zt_pickle *p, struct zt_pickled *args,
                                      const char **why)
 {
-    return make_tensor(p, args, NULL, why);
+    return is_negated(zt_pickled_at(args, 6), why) ? NULL
+                                                   : make_tensor(p, args, NULL, why);
 }
 
-/* (storage, offset, sizes, strides, requires_grad, hooks, dtype, ...) */
+/* (storage, offset, sizes, strides, requires_grad, hooks, dtype, metadata) */
 static struct zt_pickled *rebuild_v3(struct zt_pickle *p, struct zt_pickled *args,
                                      const char **why)
 {
     const struct element *e = find_element(zt_pickled_at(args, 6), true);
 
+    if (is_negated(zt_pickled_at(args, 7), why))
+        return NULL;
     *why = "a tensor of a type that is not known";
     return e ? make_tensor(p, args, e, why) : NULL;
 }

@@ -373,19 +373,23 @@ static void test_pruning_spares_the_newest_and_the_best(void **state)
 {
     int64_t *steps = NULL;
     int num = 0, removed = 0;
-    char root[PATH_MAX];
+    char root[PATH_MAX], dir[PATH_MAX + 32];
 
     (void)state;
     snprintf(root, sizeof(root), "%s", in_scratch("prune"));
     mkdir(root, 0777);
     for (int i = 1; i <= 12; i++) {
-        char dir[PATH_MAX + 32];
-
         snprintf(dir, sizeof(dir), "%s/checkpoint-%d", root, i);
         mkdir(dir, 0777);
         if (i != 7) /* which is somebody's notes */
             good(zt_hf_write_text(dir, "manifest.json", "{}", &fault));
     }
+    /* a name that this program does not give, of step 4 again */
+    snprintf(dir, sizeof(dir), "%s/checkpoint-04", root);
+    mkdir(dir, 0777);
+    good(zt_hf_write_text(dir, "manifest.json", "{}", &fault));
+    good(zt_ckpt_prune(root, NULL, 11, 12, 3, &removed, &fault));
+    assert_int_equal(removed, 0);
     good(zt_ckpt_prune(root, NULL, 2, 12, 3, &removed, &fault));
     assert_int_equal(removed, 9);
     good(zt_ckpt_list(root, &steps, &num, &fault));

@@ -278,6 +278,8 @@ static void test_malformed_pickles_are_refused_by_their_byte(void **state)
              "."),
          ZT_E_FORMAT, "does not fit into its storage"},
         {LIT("\x80\x02" REBUILD "NK\0(t(t" HOOKS "."), ZT_E_FORMAT, "not those of one"},
+        {LIT("\x80\x02" REBUILD STORAGE "tQK\0(K\4t(K\1t\x89N}X\3\0\0\0neg\x88stR."),
+         ZT_E_FORMAT, "stored by its negative"},
     };
 
     (void)state;

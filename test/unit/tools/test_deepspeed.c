@@ -8,7 +8,9 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "test/unit/data/files.h"
 #include "worker/tools/convert.h"
@@ -369,6 +371,45 @@ static void test_it_becomes_a_checkpoint_of_ours_with_its_moments(void **state)
     zt_source_close(s);
 }
 
+/* What converts `s` says on stderr, in `text`. */
+static void convert_and_hear(struct zt_checkpoint_source *s, bool universal, char *text,
+                             size_t cap)
+{
+    const char *file = in_scratch("said");
+    int fd = open(file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600), before = dup(2);
+    char out[128];
+    ssize_t n;
+    zt_err rc;
+
+    snprintf(out, sizeof(out), "%s/%s", scratch_dir, universal ? "uni" : "heard");
+    assert_true(fd >= 0 && before >= 0 && dup2(fd, 2) == 2);
+    rc = universal ? zt_convert_to_universal(s, out, false, &fault)
+                   : zt_convert_to_zlaunch(s, out, false, &fault);
+    fflush(stderr);
+    assert_int_equal(dup2(before, 2), 2);
+    close(before);
+    n = pread(fd, text, cap - 1, 0);
+    close(fd);
+    text[n > 0 ? n : 0] = 0;
+    if (rc)
+        fail_msg("%s", fault.text);
+}
+
+static void test_buffers_that_a_form_has_not_are_told(void **state)
+{
+    struct zt_checkpoint_source *s;
+    char text[512];
+
+    (void)state;
+    make(3, false);
+    s = opened(scratch_dir);
+    for (int universal = 0; universal < 2; universal++) {
+        convert_and_hear(s, universal, text, sizeof(text));
+        assert_non_null(strstr(text, ": without 1 tensor (mask): "));
+    }
+    zt_source_close(s);
+}
+
 static void test_exports_hold_the_same_values(void **state)
 {
     static const char *const outputs[] = {"w.bin", "w.safetensors", "shards", "safe"};
@@ -435,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_values_and_moments_come_out_of_each_stage),
         cmocka_unit_test(test_what_does_not_fit_together_is_refused_by_name),
         cmocka_unit_test(test_it_becomes_a_checkpoint_of_ours_with_its_moments),
+        cmocka_unit_test(test_buffers_that_a_form_has_not_are_told),
         cmocka_unit_test(test_exports_hold_the_same_values),
         cmocka_unit_test(test_the_public_header_reads_them),
         cmocka_unit_test(test_sizes_are_parsed_as_deepspeed_writes_them),

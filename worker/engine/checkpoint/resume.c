@@ -56,7 +56,26 @@ static void dir_of(const struct candidates *c, int64_t i, char dir[PATH_MAX])
     zt_ckpt_final_dir(&p, dir);
 }
 
-static zt_err list_folder(const char *root, struct candidates *c, struct zt_fault *fault)
+/* One that this job has saved, before it was restarted. */
+static bool is_of_job(const char *dir, int64_t step, const char *job)
+{
+    char path[PATH_MAX + 64];
+    json_t *root = NULL;
+    uint64_t hash;
+    bool is;
+
+    snprintf(path, sizeof(path), "%s/global_step%lld/manifest.json", dir,
+             (long long)step);
+    if (zt_sealed_json_load(path, &root, &hash, NULL))
+        return false;
+    is = strcmp(zt_json_get_text(root, "job", ""), job) == 0;
+    json_decref(root);
+    return is;
+}
+
+/* Those of this job; NULL: of all. */
+static zt_err list_folder(const char *root, const char *job, struct candidates *c,
+                          struct zt_fault *fault)
 {
     int64_t *steps = NULL;
     int num = 0;
@@ -69,33 +88,11 @@ static zt_err list_folder(const char *root, struct candidates *c, struct zt_faul
 
         c->step[c->num] = steps[i];
         dir_of(c, c->num, dir);
-        c->num += zt_is_filled_folder(dir); /* not of a save killed early */
+        c->num += zt_is_filled_folder(dir) /* not of a save killed early */
+                  && (!job || is_of_job(dir, steps[i], job));
     }
     free(steps);
     return rc;
-}
-
-/* Those that this job has saved, before it was restarted. */
-static void keep_own(const char *job, struct candidates *c)
-{
-    int64_t kept = 0;
-
-    for (int64_t i = 0; i < c->num; i++) {
-        char path[PATH_MAX + 64], dir[PATH_MAX];
-        struct zt_ckpt_place p = {.root = ""};
-        json_t *root = NULL;
-        uint64_t hash;
-
-        zt_ckpt_place_of_step(&p, c->root, c->step[i]);
-        zt_ckpt_final_dir(&p, dir);
-        snprintf(path, sizeof(path), "%s/%s/manifest.json", dir, p.tag);
-        if (zt_sealed_json_load(path, &root, &hash, NULL))
-            continue;
-        if (strcmp(zt_json_get_text(root, "job", ""), job) == 0)
-            c->step[kept++] = c->step[i];
-        json_decref(root);
-    }
-    c->num = kept;
 }
 
 static bool is_restarted(const struct zt_run *run)
@@ -209,7 +206,7 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
             "--resume_from_checkpoint %s: that is a file; a checkpoint is a "
             "folder, and weights alone begin by --model_name_or_path",
             what);
-    rc = list_folder(what, c, fault);
+    rc = list_folder(what, NULL, c, fault);
     if (rc || c->num > 0)
         return rc ? rc : refuse_foreign(what, c, fault);
     they_are = describe_named(run, what);
@@ -217,8 +214,8 @@ static zt_err find_named(const struct zt_run *run, const char *what, struct cand
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "--resume_from_checkpoint %s: that is none of zlaunch%s",
                             what, they_are);
-    if (run->output_dir && list_folder(run->output_dir, c, NULL) == ZT_OK && c->num > 0 &&
-        !*what_they_are(c))
+    if (run->output_dir && list_folder(run->output_dir, NULL, c, NULL) == ZT_OK &&
+        c->num > 0 && !*what_they_are(c))
         return zt_fault_set(fault, ZT_E_NOINPUT,
                             "--resume_from_checkpoint %s: there is no checkpoint of that "
                             "name; the newest in %s is checkpoint-%lld",
@@ -234,17 +231,21 @@ static zt_err find(const struct zt_run *run, const char *what, struct candidates
 {
     bool any = !what || strcmp(what, "auto") == 0;
     bool must = what && strcasecmp(what, "true") == 0;
+    char name[PATH_MAX];
     zt_err rc;
 
     if (is_restarted(run)) {
-        rc = list_folder(run->output_dir, c, fault);
-        keep_own(run->job, c);
+        rc = list_folder(run->output_dir, run->job, c, fault);
         if (rc || c->num || !what)
             return rc;
     }
-    if (!any && !must)
-        return find_named(run, what, c, fault);
-    rc = list_folder(run->output_dir, c, fault);
+    if (!any && !must) {
+        snprintf(name, sizeof(name), "%s", what); /* without the slashes at its end */
+        for (size_t n = strlen(name); n > 1 && name[n - 1] == '/'; n--)
+            name[n - 1] = 0;
+        return find_named(run, name, c, fault);
+    }
+    rc = list_folder(run->output_dir, NULL, c, fault);
     if (!rc && must && !c->num)
         rc = zt_fault_set(fault, ZT_E_NOINPUT,
                           "--resume_from_checkpoint: there is no checkpoint in %s",
@@ -518,24 +519,29 @@ static zt_err find_out_if_own(struct zt_engine *e, const char *dir,
 static zt_err check_names_to_come(const struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    struct candidates c;
+    int64_t *steps = NULL;
+    int num = 0;
     zt_err rc;
 
     if (!run->do_train || run->overwrite_output_dir || !strcmp(run->save_strategy, "no"))
         return ZT_OK;
-    rc = list_folder(run->output_dir, &c, fault);
-    for (int64_t i = 0; !rc && i < c.num; i++) {
+    rc = zt_ckpt_list(run->output_dir, &steps, &num, fault);
+    for (int i = 0; !rc && i < num; i++) {
+        struct zt_ckpt_place p = {.root = ""};
         char dir[PATH_MAX];
 
-        dir_of(&c, i, dir);
-        if (c.step[i] > e->first_step && c.step[i] <= e->total_steps &&
-            !zt_ckpt_is_here(dir) && !zt_ckpt_lacks_state(dir))
+        zt_ckpt_place_of_step(&p, run->output_dir, steps[i]);
+        zt_ckpt_final_dir(&p, dir);
+        if (steps[i] > e->first_step && steps[i] <= e->total_steps &&
+            zt_is_filled_folder(dir) && !zt_ckpt_is_here(dir) &&
+            !zt_ckpt_lacks_state(dir))
             rc = zt_fault_set(fault, ZT_E_CANTCREATE,
                               "--output_dir: %s is none of zlaunch, and a checkpoint of "
                               "step %lld would replace it: move it away, or save in "
                               "another folder",
-                              dir, (long long)c.step[i]);
+                              dir, (long long)steps[i]);
     }
+    free(steps);
     return rc;
 }
 

@@ -297,21 +297,23 @@ static zt_err check_alike(const struct average *a, struct zt_fault *fault)
     return rc;
 }
 
-/* config.json beside the weights; NULL: there is none that can be read. */
-static json_t *config_of(const struct zt_checkpoint_source *s)
+/* `name` beside the weights, config.json; NULL: there is none that can be read. */
+static json_t *config_of(const struct zt_checkpoint_source *s, const char *name)
 {
     char *path = NULL;
     json_t *o = NULL;
 
-    if (!zt_source_neighbour(s, "config.json", &path, NULL) && path)
+    if (!zt_source_neighbour(s, name, &path, NULL) && path)
         o = json_load_file(path, 0, NULL);
     free(path);
     return o;
 }
 
-/* null: what follows from other values, which are compared. */
-static bool is_other(const json_t *a, const json_t *b)
+/* null: what follows from other values, which are compared, or that there is none of it. */
+static bool is_other(const char *key, const json_t *a, const json_t *b)
 {
+    if (strcmp(key, "rope_scaling") == 0 || strcmp(key, "sliding_window") == 0)
+        return a && b && !json_equal(a, b);
     if (json_is_number(a) && json_is_number(b))
         return json_number_value(a) != json_number_value(b);
     return a && b && !json_is_null(a) && !json_is_null(b) && !json_equal(a, b);
@@ -322,15 +324,15 @@ static void tell_other_configs(const struct average *a)
 {
     static const char *const of_files[] = {"_name_or_path", "dtype", "torch_dtype",
                                            "transformers_version", "use_cache"};
-    json_t *first = config_of(a->sources[0]);
+    json_t *first = config_of(a->sources[0], "config.json");
 
     for (int k = 1; first && k < a->num; k++) {
-        json_t *other = config_of(a->sources[k]), *value;
+        json_t *other = config_of(a->sources[k], "config.json"), *value;
         const char *key;
 
         json_object_foreach(first, key, value)
         {
-            bool matters = is_other(value, json_object_get(other, key));
+            bool matters = is_other(key, value, json_object_get(other, key));
 
             for (size_t i = 0; i < sizeof(of_files) / sizeof(*of_files); i++)
                 matters = matters && strcmp(key, of_files[i]) != 0;
@@ -340,6 +342,27 @@ static void tell_other_configs(const struct average *a)
                     "%s: config.json has another %s than that of %s, which is taken\n",
                     a->sources[k]->path, key, a->sources[0]->path);
         }
+        json_decref(other);
+    }
+    json_decref(first);
+}
+
+/* Adapters count by what is beside them alone. */
+static void tell_other_scales(const struct average *a)
+{
+    static const char *const keys[] = {"lora_alpha", "use_rslora"};
+    json_t *first = config_of(a->sources[0], "adapter_config.json");
+
+    for (int k = 1; k < a->num; k++) {
+        json_t *other = config_of(a->sources[k], "adapter_config.json");
+
+        for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++)
+            if (is_other(keys[i], json_object_get(first, keys[i]),
+                         json_object_get(other, keys[i])))
+                fprintf(stderr,
+                        "%s: adapter_config.json has another %s than that of %s: their "
+                        "mean is of numbers that do not count alike\n",
+                        a->sources[k]->path, keys[i], a->sources[0]->path);
         json_decref(other);
     }
     json_decref(first);
@@ -384,7 +407,9 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
         rc = zt_source_open(words[a.num + 1], NULL, &a.sources[a.num], fault);
     if (!rc)
         rc = check_alike(&a, fault);
-    if (!rc)
+    if (!rc && zt_source_is_adapters(a.sources[0]))
+        tell_other_scales(&a);
+    else if (!rc)
         tell_other_configs(&a);
     if (!rc)
         rc = zt_export(a.sources[0], &how, &made, fault);

@@ -113,9 +113,24 @@ static zt_err read_all(struct zt_checkpoint_source *s, int i, int kind, float *p
     return rc;
 }
 
+/* A checkpoint of ours in a folder whose weights are what is read of it. */
+static zt_err verify_beside(const char *path, int *tensors, struct zt_fault *fault)
+{
+    struct zt_ckpt *c = NULL;
+    zt_err rc = zt_ckpt_open(path, NULL, &c, fault);
+
+    if (!rc)
+        rc = zt_ckpt_verify(c, fault);
+    if (!rc)
+        *tensors = zt_ckpt_manifest(c)->num_params + zt_ckpt_manifest(c)->num_aliases;
+    zt_ckpt_close(c);
+    return rc;
+}
+
 static zt_err verify(const char *path, const char *tag, float *piece,
                      struct zt_fault *fault)
 {
+    int beside = 0;
     struct zt_checkpoint_source *s = NULL;
     zt_err rc = zt_source_open(path, tag, &s, fault);
 
@@ -133,8 +148,12 @@ static zt_err verify(const char *path, const char *tag, float *piece,
             if (s->tensors[i].kinds >> k & 1 && s->tensors[i].t.readable)
                 rc = read_all(s, i, k, piece, fault);
     }
+    if (!rc && !s->ours && !tag && zt_ckpt_is_here(path))
+        rc = verify_beside(path, &beside, fault);
     if (!rc)
         printf("%s: %s: whole, %d tensors\n", s->path, s->form, s->num);
+    if (!rc && beside)
+        printf("%s: zlaunch checkpoint: whole, %d tensors\n", path, beside);
     zt_source_close(s);
     return rc;
 }

@@ -68,7 +68,7 @@ static const struct zt_option prune_options[] = {
      .value = "N",
      .min = 1,
      .max = 1e9,
-     .help = "how many of the newest stay; must be given"},
+     .help = "how many stay, the best and the newest in any case; must be given"},
     {.name = "no_verify",
      .kind = ZT_OPT_FLAG,
      .help = "do not read the newest first: its shards are on several machines"},
@@ -92,8 +92,10 @@ static const struct zt_tool tools[] = {
      "to resume from, with its moments",
      2, 2, convert_options, zt_zckpt_convert},
     {"zckpt average", "OUT A B ...",
-     "Write the mean of the weights of several, as safetensors in fp32", 3,
-     ZT_TOOL_MAX_WORDS, average_options, zt_zckpt_average},
+     "Write the mean of the weights of several in fp32, as safetensors where OUT's "
+     "ending "
+     "says no other form",
+     3, ZT_TOOL_MAX_WORDS, average_options, zt_zckpt_average},
     {"zckpt prune", "OUTPUT_DIR",
      "Remove the oldest checkpoint-N of a run's output folder; the best and the newest "
      "stay",

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "worker/tools/export.h"
+#include "worker/tools/output_name.h"
 #include "worker/tools/tool.h"
 
 static const struct zt_option options[] = {
@@ -58,6 +59,24 @@ static void say(const struct zt_checkpoint_source *s, bool debug)
     printf("%d parameters, %lld elements\n", params, (long long)elems);
 }
 
+/* What is of folders alone is not passed over beside a file. */
+static zt_err check_options(const zt_args *args, const char *to, struct zt_fault *fault)
+{
+    if (zt_form_of_name(to) == ZT_NAME_FOLDER)
+        return ZT_OK;
+    if (zt_args_given(args, "max_shard_size"))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--max_shard_size cuts files in a folder, and %s is one file",
+                            to);
+    if (zt_args_flag(args, "safe_serialization") && zt_form_of_name(to) == ZT_NAME_PICKLE)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--safe_serialization writes safetensors, and by its ending "
+                            "%s is a file of torch.save: a name that ends in "
+                            ".safetensors, or a folder, gets them",
+                            to);
+    return ZT_OK;
+}
+
 static zt_err run(const zt_args *args, const char *const *words, int num_words,
                   struct zt_fault *fault)
 {
@@ -76,7 +95,9 @@ static zt_err run(const zt_args *args, const char *const *words, int num_words,
         return zt_fault_set(fault, ZT_E_USAGE,
                             "--max_shard_size %s: no size; 5GB, 500MB and 2GiB are some",
                             size);
-    rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
+    rc = check_options(args, words[1], fault);
+    if (!rc)
+        rc = zt_source_open(words[0], zt_args_string(args, "tag"), &s, fault);
     if (!rc)
         say(s, zt_args_flag(args, "debug"));
     if (!rc)

@@ -217,14 +217,38 @@ static zt_err open_texts(struct encoding *e, struct zt_fault *fault)
     return rc;
 }
 
-/* The same text becomes the same ids where this is the same. */
+/* The same text becomes the same ids where this is the same: by the tokenizer, the column, and
+ * what the names say that the files are. */
 static uint64_t hash_of_maker(const struct encoding *e)
 {
+    XXH3_state_t *state = e->done; /* which is begun when text is read */
     const char *column = e->column ? e->column : "";
 
-    return XXH3_64bits_withSeed(column, strlen(column),
-                                zt_tokenizer_fingerprint(e->tokenizer) +
-                                    (e->column != NULL));
+    XXH3_64bits_reset_withSeed(state, zt_tokenizer_fingerprint(e->tokenizer) +
+                                          (e->column != NULL));
+    XXH3_64bits_update(state, column, strlen(column));
+    for (int i = 0; i < e->num; i++) {
+        const struct zt_record_format *format = zt_record_format_of_file(e->names[i]);
+        const char *name = format ? zt_record_format_name(format) : "text";
+
+        XXH3_64bits_update(state, name, strlen(name) + 1);
+    }
+    return XXH3_64bits_digest(state);
+}
+
+zt_err zt_ztok_check_column(const char *column, const char *const *names, int num,
+                            struct zt_fault *fault)
+{
+    bool has_records = !column;
+
+    for (int i = 0; !has_records && i < num; i++)
+        has_records = zt_record_format_of_file(names[i]) != NULL;
+    return has_records
+               ? ZT_OK
+               : zt_fault_set(fault, ZT_E_USAGE,
+                              "--text_column %s: it is of records (.jsonl, .json, .csv, "
+                              ".tsv), and none of the files are such: leave it out",
+                              column);
 }
 
 /* What is written, the first n characters of `out` and its ends, is none of the texts. */
@@ -293,6 +317,13 @@ zt_err zt_ztok_encode(const zt_args *args, const char *const *words, int num_wor
                             out      ? "--tokenizer is"
                             : folder ? "--out is"
                                      : "--tokenizer and --out are");
+    if (!*out || out[strlen(out) - 1] == '/')
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--out \"%s\": name a file, as in --out %strain.bin", out,
+                            out);
+    rc = zt_ztok_check_column(e.column, words, num_words, fault);
+    if (rc)
+        return rc;
     rc = encode_all(&e, folder, out, fault);
     zt_ids_writer_close(&e.out);
     zt_tokenizer_close(e.tokenizer);

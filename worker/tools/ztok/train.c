@@ -105,7 +105,13 @@ zt_err zt_ztok_train(const zt_args *args, const char *const *words, int num_word
         rc = zt_fault_set(fault, ZT_E_USAGE,
                           "--train %d: 256 bytes and end-of-text are %d tokens", size,
                           ZT_BYTE_BPE_LEAST);
+    else if (zt_args_given(args, "threads"))
+        rc = zt_fault_set(fault, ZT_E_USAGE,
+                          "--threads: --train has one thread; leave it out");
     else
+        rc = zt_ztok_check_column(zt_args_string(args, "text_column"), words, num_words,
+                                  fault);
+    if (!rc)
         rc = check_new(dir, fault);
     if (!rc)
         rc = zt_byte_bpe_open(&b, fault);
