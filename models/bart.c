@@ -110,9 +110,9 @@ static const struct bart_size sizes[] = {
 
 /* What transformers takes for keys that a config.json leaves out. */
 static const struct bart_size absent[] = {
-    [BART] = {"bart", BART, 1024, 12, 12, 16, 4096, 1024, 50265, false},
-    [BLENDERBOT] = {"blenderbot", BLENDERBOT, 2560, 2, 24, 32, 10240, 128, 8008, false},
-    [SMALL] = {"blenderbot-small", SMALL, 512, 8, 8, 16, 2048, 512, 50265, false},
+    [BART] = {"bart", 1024, 12, 12, 16, 4096, 1024, 50265, BART, false},
+    [BLENDERBOT] = {"blenderbot", 2560, 2, 24, 32, 10240, 128, 8008, BLENDERBOT, false},
+    [SMALL] = {"blenderbot-small", 512, 8, 8, 16, 2048, 512, 50265, SMALL, false},
 };
 
 /* Of the imported weights, else of the size. */
@@ -230,6 +230,7 @@ static zt_err read_sizes(zt_model *m, struct bart *net)
     read_tokens(m, net);
     check_config(m, net);
     check_size(m, net, p);
+    check_start(m, net->start, net->vocab);
     if (zt_model_status(m))
         return zt_model_status(m);
     check_heads(m, net, "encoder_attention_heads", net->encoder.heads);

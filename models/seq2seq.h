@@ -52,6 +52,16 @@ static inline void export_tokens(zt_model *m, int64_t pad, int64_t bos, int64_t 
     zt_model_export(m, "is_encoder_decoder", "true");
 }
 
+/* What the decoder begins with is a token of the model. */
+static inline void check_start(zt_model *m, int64_t start, int64_t vocab)
+{
+    if (start < 0 || start >= vocab)
+        zt_model_fail(m,
+                      "decoder_start_token_id %lld is no token of the vocabulary of "
+                      "%lld",
+                      (long long)start, (long long)vocab);
+}
+
 /* (B, T, H * d) as heads (B, T, H, d); NULL stays NULL. */
 static inline zt_tensor *as_heads(zt_step *s, zt_tensor *x, int64_t heads)
 {

@@ -115,7 +115,7 @@ static bool perplexity(const struct zt_eval_stats *s, struct zt_metric_value *v)
 static bool bits_per_byte(const struct zt_eval_stats *s, struct zt_metric_value *v)
 {
     v->real = s->loss / log(2.0);
-    return s->is_per_token && s->is_of_bytes;
+    return s->is_per_token && s->is_of_bytes && !s->is_of_words;
 }
 
 /* The same for one that is measured of some tasks. */
@@ -344,7 +344,7 @@ const struct zt_metric zt_metrics[] = {
      .name = "perplexity",
      .type = ZT_METRIC_REAL,
      .unit = "",
-     .help = "where the loss is per token",
+     .help = "where the loss is per token, but of tags",
      .measure_eval = perplexity,
      .column = 3,
      .format = "  perplexity %.4g",
@@ -353,7 +353,7 @@ const struct zt_metric zt_metrics[] = {
      .name = "bits_per_byte",
      .type = ZT_METRIC_REAL,
      .unit = "bits/byte",
-     .help = "where the loss is per token and tokens are bytes",
+     .help = "where the loss is per token, but of tags, and tokens are bytes",
      .measure_eval = bits_per_byte,
      .column = 4,
      .format = "  %.4f bits/byte",

@@ -33,6 +33,10 @@ done
 check "an evaluation alone leaves eval_results.json, with the metrics and the step" grep -q \
     "\"step\": *0,.*\"eval_loss\": *$(scores loss "$tmp/eval2"),.*\"eval_f1\": *$(scores f1 "$tmp/eval2")" "$tmp/results/eval_results.json"
 check "perplexity is of language alone" test -z "$(scores perplexity "$tmp/eval1")"
+bert 1 "$tmp/out" tag tags.jsonl --do_eval --eval_file "$tmp/tags.jsonl" --eval_steps 3 --metric_for_best_model perplexity
+check "  and tells no best weights of a tagger" test "$?" -eq 2 -a -n "$(grep 'evaluations of this run have loss, accuracy' "$tmp/out")"
+"$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/bert.so" --model bert-tiny --task tag --eval_file "$tmp/tags.jsonl" >"$tmp/out" 2>&1
+check "  and bits per byte are not of tags" test -n "$(scores f1 "$tmp/out")" -a -z "$(scores bits_per_byte "$tmp/out")"
 
 # rows without words, and words without tokens: all else counts once
 printf '%s\n' '{"tokens": [], "ner_tags": []}' '{"tokens": ["w1", "", "w2"], "ner_tags": ["B-X", "O", "O"]}' \

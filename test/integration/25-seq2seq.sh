@@ -99,6 +99,20 @@ for m in t5 bart; do
     done
 done
 
+check "a new model of bytes says that 256 ends its texts" sh -c 'grep -q "\"eos_token_id\": 256" "$1" && grep -q "\"eos_token_id\": 256" "$2"' - \
+    "$tmp/t5.out/config.json" "$tmp/bart.out/config.json"
+# bytes, and the same tokens by their numbers: one end behind a source, as in training
+learn t5 1 "$tmp/wide" --vocab_size 258 --output_dir "$tmp/wide.out"
+echo abcd >"$tmp/bytes.txt" && echo 97 98 99 100 256 >"$tmp/numbers.txt"
+for how in bytes numbers; do
+    tokenizer=()
+    [ $how = numbers ] || tokenizer=(--tokenizer_name bytes)
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/t5.so" --model_name_or_path "$tmp/wide.out" "${tokenizer[@]}" --test_file "$tmp/$how.txt" \
+        --num_beams 2 --max_new_tokens 6 --output_dir "$tmp/of.$how" >"$tmp/out" 2>&1
+    grep -o '"score":[^}]*' "$tmp/of.$how/predictions.jsonl" >"$tmp/score.$how"
+done
+check "a source of bytes has one end" sh -c '[ -s "$1" ] && cmp "$1" "$2"' - "$tmp/score.bytes" "$tmp/score.numbers"
+
 # sources of several lengths, and beams of as many tokens for each: what a pass leaves fits the next one
 for m in t5 bart; do
     check "$m writes within its plan, whatever the lengths of sources" write $m 1 "$tmp/$m.fits" --prompt abcd hgf \

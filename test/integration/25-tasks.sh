@@ -56,6 +56,11 @@ sed '7s/"label": "[a-z]*"/"label": 1.5/' "$tmp/classes.jsonl" >"$tmp/broken.json
 check "a malformed label is named by its line" refused 65 'broken.jsonl:7: "label" holds a label that is neither' classify broken.jsonl
 sed '5s/"O"/"O", "O"/' "$tmp/tags.jsonl" >"$tmp/uneven.jsonl"
 check "tags that are not as many as words, too" refused 65 'uneven.jsonl:5: there are ' tag uneven.jsonl
+printf '%s\n' '{"sentence": "w1", "label": "a"}' '{"question": "w2", "sentence": "w3", "label": "b"}' >"$tmp/half.jsonl"
+check "a first row of one text does not make one of two" refused 65 'half.jsonl:2: the row has "question" and "sentence", and the first row' classify half.jsonl
+check "  but where it is asked for" bert 1 "$tmp/half" classify half.jsonl --text_column sentence --max_steps 1
+printf '%s\n' '{"tokens": ["w1"], "pos_tags": ["N"]}' '{"tokens": ["w2"], "pos_tags": ["V"], "ner_tags": ["O"]}' >"$tmp/half.jsonl"
+check "  nor its labels those of others" refused 65 'half.jsonl:2: the row has labels in "ner_tags", and the first row' tag half.jsonl
 printf '{"tokens":["w1","w2"],"tags":[0,1]}\n{"tokens":["w1","w2"],"tags":[-100,1]}\n' >"$tmp/ignored.jsonl"
 check "-100 is no class" refused 65 'ignored.jsonl:2: "tags" holds -100, by which PyTorch means' tag ignored.jsonl
 printf 'text,label\nw1,0\nw2,1\nw3,-100\n' >"$tmp/ignored.csv"
@@ -103,6 +108,9 @@ check "  and of numbers there is no share to smooth" refused 2 '--label_smoothin
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
     <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
+cp -r "$out" "$tmp/counted" && sed -i '/label2id/d; s/"id2label": {.*},/"num_labels": 3/' "$tmp/counted/config.json"
+sed 's/"red"/2/; s/"green"/1/; s/"blue"/0/' "$tmp/classes.jsonl" >"$tmp/counted.jsonl"
+check "num_labels of older files counts classes without names" bert 1 "$tmp/2" classify counted.jsonl --model_name_or_path "$tmp/counted" --max_steps 1
 check "the classes of weights are kept" refused 65 'has the label "w' classify classes.jsonl --model_name_or_path "$out" --label_column text
 sed G "$tmp/lines.txt" >"$tmp/gaps.txt"
 bert 1 "$tmp/gaps" masked_lm gaps.txt --packing none

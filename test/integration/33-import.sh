@@ -67,7 +67,15 @@ for kind in gpt2 t5 bart; do
     launch --num_gpus 1 "$bin/models/$kind.so" "${data[@]}" --tokenizer_name bytes --do_train --max_steps 1 --per_device_train_batch_size 1 \
         --model_name_or_path "$tmp/m" --output_dir "$tmp/left_out.$kind"
     check "$kind: a dropout that is left out is what transformers takes" grep -qE '"(resid_pdrop|dropout_rate|dropout)": 0.1' "$tmp/left_out.$kind/config.json"
+    [ "$kind" != gpt2 ] || continue
+    sed -i 's/"decoder_start_token_id": *[0-9]*/"decoder_start_token_id": 4294967296/' "$tmp/m/config.json"
+    launch --num_gpus 1 "$bin/models/$kind.so" "${data[@]}" --tokenizer_name bytes --do_eval --eval_file "${data[1]}" --model_name_or_path "$tmp/m"
+    check "$kind: what begins a text is a token" code_is 65
+    check "  or is named" err_has "decoder_start_token_id 4294967296 is no token of the vocabulary"
 done
+rm -rf "$tmp/m" && cp -r test/golden/seq2seq/bart/model "$tmp/m" && sed -i '/"encoder_attention_heads"/d' "$tmp/m/config.json"
+launch --num_gpus 1 "$bin/models/bart.so" "${data[@]}" --tokenizer_name bytes --do_eval --eval_file "${data[1]}" --model_name_or_path "$tmp/m"
+check "heads that a BART leaves out are 16" err_has "d_model 12 is not a multiple of encoder_attention_heads 16"
 config gpt2 pad_token_id 3 max_length 20 use_cache false summary_type '"cls_index"' initializer_range 0.03 task_specific_params '{"a": {"do_sample": true}}' dtype '"float16"' sep_token_id null
 import gpt2 --output_dir "$tmp/carried"
 for said in '"use_cache": false' '"summary_type": "cls_index"' '"initializer_range": 0.03' '"pad_token_id": 3' '"max_length": 20' '"task_specific_params": {"a": {"do_sample": true}}'; do

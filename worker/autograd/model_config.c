@@ -345,16 +345,17 @@ void zt_model_export_ends(struct zt_model *m)
     const char *begin = exported(m, "bos_token_id");
     const char *end = exported(m, "eos_token_id");
     char text[24] = "null";
+    bool pairs = c->task == ZT_TASK_SEQ2SEQ && !c->has_tokenizer; /* of bytes */
 
     if (end && zt_model_has_config(m) && c->has_tokenizer && c->learnt_end >= 0)
         align_end(m, end);
-    if ((!c->has_tokenizer && !c->has_text_end) || c->task != ZT_TASK_CAUSAL_LM ||
-        zt_model_has_config(m) || !end)
+    if ((!c->has_tokenizer && !c->has_text_end) ||
+        (c->task != ZT_TASK_CAUSAL_LM && !pairs) || zt_model_has_config(m) || !end)
         return;
     if (c->text_end >= 0)
         snprintf(text, sizeof(text), "%lld", (long long)c->text_end);
     zt_model_export(m, "eos_token_id", "%s", text);
-    if (begin && strcmp(begin, "null") != 0)
+    if (!pairs && begin && strcmp(begin, "null") != 0)
         zt_model_export(m, "bos_token_id", "%s", text);
 }
 

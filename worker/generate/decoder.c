@@ -211,15 +211,12 @@ void zt_decoder_begin(struct zt_decoder *d, int64_t row, int64_t n)
 zt_err zt_decoder_set_source(struct zt_decoder *d, int64_t row, const int32_t *ids,
                              int64_t n, struct zt_fault *fault)
 {
-    bool bytes = zt_engine_has_byte_vocab(d->e);
     int64_t most = d->e->source_size;
     int32_t *own = malloc((size_t)(n + 1) * sizeof(*own));
 
     if (!own)
         return zt_fault_set(fault, ZT_E_NOMEM, "generation: no host memory");
     memcpy(own, ids, (size_t)n * sizeof(*own));
-    if (bytes)
-        own[n++] = ZT_TEXT_END;
     if (n > most) { /* its last token ends it */
         own[most - 1] = own[n - 1];
         n = most;

@@ -41,6 +41,7 @@ zt_err zt_best_check(const struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_eval_stats stats = {
         .is_per_token = e->model->layout.divisor == ZT_DIVISOR_TARGETS,
+        .is_of_words = e->task == ZT_TASK_TAG,
         .is_of_bytes = e->eval_data && zt_dataset_is_bytes(e->eval_data)};
     char names[256] = "";
     double any;

@@ -13,7 +13,8 @@
 #include "worker/engine/tasks/task.h"
 #include "worker/engine/weights.h"
 
-#define MOST_COMPARED 1000 /* classes, each with each */
+#define MOST_COMPARED 1000    /* classes, each with each */
+#define MOST_UNNAMED  1000000 /* classes that a config.json counts; more are no count */
 
 static bool has_classes(zt_task task)
 {
@@ -44,16 +45,18 @@ static zt_err add_unnamed(struct zt_labels *l, int64_t num, struct zt_fault *fau
     return rc;
 }
 
-/* id2label; transformers leaves it out where there are two classes without names. */
+/* id2label; transformers leaves it out where there are two classes without names, and older files
+ * where num_labels says how many there are. */
 static zt_err take_names(const json_t *config, const char *path, struct zt_labels *l,
                          struct zt_fault *fault)
 {
     const json_t *names = json_object_get(config, "id2label");
+    json_int_t unnamed = json_integer_value(json_object_get(config, "num_labels"));
     size_t num = json_object_size(names);
     zt_err rc = ZT_OK;
 
     if (!num)
-        return add_unnamed(l, 2, fault);
+        return add_unnamed(l, unnamed > 0 && unnamed <= MOST_UNNAMED ? unnamed : 2, fault);
     for (size_t i = 0; !rc && i < num; i++) {
         char key[24], room[ZT_LABEL_DIGITS];
         const json_t *value;

@@ -132,6 +132,37 @@ void zt_example_columns_release(struct zt_example_columns *c)
     *c = (struct zt_example_columns){NULL, NULL, NULL};
 }
 
+/*
+ * The first row says which columns are meant, where no option does: of a row that has others before
+ * these a part alone would be read.
+ */
+static zt_err check_columns(const struct zt_example_spec *spec,
+                            const struct zt_example_columns *c,
+                            const struct zt_records *r, size_t at, const json_t *row,
+                            struct zt_fault *fault)
+{
+    struct zt_example_columns own = {NULL, NULL, NULL};
+    zt_err rc;
+
+    if (!json_object_get(row, c->text) || (c->label && !json_object_get(row, c->label)))
+        return ZT_OK; /* refused as what it lacks */
+    rc = find_in_row(spec, r, at, row, &own, fault);
+    if (!rc && own.pair && !c->pair)
+        rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                              "the row has \"%s\" and \"%s\", and the first row has "
+                              "not: give all rows the same columns, or read one alone, "
+                              "--text_column %s",
+                              own.text, own.pair, c->text);
+    else if (!rc && !spec->unlabelled && strcmp(own.label, c->label) != 0)
+        rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                              "the row has labels in \"%s\", and the first row has not: "
+                              "give all rows the same columns, or say which is meant, "
+                              "--label_column %s",
+                              own.label, c->label);
+    zt_example_columns_release(&own);
+    return rc;
+}
+
 /* ---- labels ---- */
 
 static zt_err refuse_label(const struct zt_labels *l, const struct zt_records *r,
@@ -432,9 +463,11 @@ zt_err zt_example_encode(const struct zt_example_spec *spec,
                          struct zt_fault *fault)
 {
     size_t before = count(ids);
-    zt_err rc;
+    zt_err rc = check_columns(spec, c, r, at, row, fault);
 
     *out = (struct zt_example){.tokens = 0};
+    if (rc)
+        return rc;
     if (spec->kind == ZT_EXAMPLES_TAGS) {
         rc = encode_words(spec, c, r, at, row, encoder, ids, out, fault);
     } else {
