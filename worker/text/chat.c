@@ -1,5 +1,6 @@
 #include "worker/text/chat.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -155,9 +156,51 @@ zt_err zt_chat_open(const struct zt_tokenizer *t, struct zt_template **out,
     return zt_template_parse(t->chat.name, t->chat.text, t->chat.n, out, fault);
 }
 
-static zt_err check_messages(const json_t *messages, const char *column,
+/* A number that JSON has and 64 bits have not is read as a real one: its digits are gone. */
+static bool has_huge_number(const json_t *v)
+{
+    const char *key;
+    json_t *value;
+    size_t i;
+
+    json_array_foreach((json_t *)v, i, value)
+    {
+        if (has_huge_number(value))
+            return true;
+    }
+    json_object_foreach((json_t *)v, key, value)
+    {
+        if (has_huge_number(value))
+            return true;
+    }
+    return json_is_real(v) && fabs(json_real_value(v)) >= 0x1p63;
+}
+
+static zt_err check_tools(const json_t *tools, struct zt_fault *fault)
+{
+    const json_t *one;
+    size_t i;
+
+    if (tools && !json_is_null(tools) && !json_is_array(tools))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "\"tools\" is %s, and is to be a list of objects%s",
+                            json_is_string(tools) ? "text" : "no list",
+                            json_is_string(tools)
+                                ? ": jq -c '.tools |= fromjson' FILE makes that"
+                                : "; correct it, or take it out");
+    json_array_foreach((json_t *)tools, i, one)
+    {
+        if (!json_is_object(one))
+            return zt_fault_set(fault, ZT_E_FORMAT, "\"tools\"[%zu] is no object", i);
+    }
+    return ZT_OK;
+}
+
+static zt_err check_messages(const json_t *row, const char *column,
                              struct zt_fault *fault)
 {
+    const json_t *messages = json_object_get(row, column);
+    const json_t *tools = json_object_get(row, "tools");
     const json_t *one;
     size_t i;
 
@@ -171,7 +214,54 @@ static zt_err check_messages(const json_t *messages, const char *column,
             return zt_fault_set(fault, ZT_E_FORMAT, "\"%s\"[%zu] has no \"role\"", column,
                                 i);
     }
-    return ZT_OK;
+    if (has_huge_number(messages) || has_huge_number(tools))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "a number in \"%s\" is beyond 64 bits, and would be written "
+                            "otherwise than it stands; make it text",
+                            has_huge_number(tools) ? "tools" : column);
+    return check_tools(tools, fault);
+}
+
+/*
+ * What an assistant thinks has three names, and templates read one of them: as in transformers,
+ * the first that is there is `reasoning_content`, and `thinking` where that is not there itself.
+ */
+static json_t *name_reasoning(json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *reasoning = NULL, *copy;
+
+    for (size_t i = 0; !reasoning && i < sizeof(names) / sizeof(*names); i++) {
+        reasoning = json_object_get(message, names[i]);
+        reasoning = json_is_null(reasoning) ? NULL : reasoning;
+    }
+    if (!reasoning)
+        return json_incref(message);
+    copy = json_object();
+    if (!copy || json_object_set(copy, "thinking", reasoning) ||
+        json_object_update(copy, message) ||
+        json_object_set(copy, "reasoning_content", reasoning)) {
+        json_decref(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* NULL: no memory. */
+static json_t *name_all_reasoning(const json_t *messages)
+{
+    json_t *all = json_array();
+    json_t *one;
+    size_t i;
+
+    json_array_foreach((json_t *)messages, i, one)
+    {
+        if (all && json_array_append_new(all, name_reasoning(one))) {
+            json_decref(all);
+            all = NULL;
+        }
+    }
+    return all;
 }
 
 /* The text of these messages. What a row has not is none, as it is in transformers. */
@@ -183,7 +273,8 @@ static zt_err render_some(const struct zt_tokenizer *t,
     json_t *tools = json_object_get(row, "tools"), *values = json_copy(t->chat.tokens);
     zt_err rc = ZT_OK;
 
-    if (!values || json_object_set(values, "messages", messages) ||
+    if (!values ||
+        json_object_set_new(values, "messages", name_all_reasoning(messages)) ||
         json_object_set_new(values, "add_generation_prompt", json_boolean(prompts)) ||
         json_object_set_new(values, "documents", json_null()) ||
         json_object_set_new(values, "tools", tools ? json_incref(tools) : json_null()))
@@ -293,7 +384,7 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
     size_t begin = zt_buf_used(out);
     struct answers a = {
         .t = t, .template = template, .row = row, .messages = messages, .fault = fault};
-    zt_err rc = check_messages(messages, column, fault);
+    zt_err rc = check_messages(row, column, fault);
 
     if (!rc)
         rc = render_some(t, template, row, messages, false, out, answers, fault);
@@ -309,7 +400,7 @@ zt_err zt_chat_prompt(const struct zt_tokenizer *t, const struct zt_template *te
                       struct zt_fault *fault)
 {
     json_t *messages = json_object_get(row, column);
-    zt_err rc = check_messages(messages, column, fault);
+    zt_err rc = check_messages(row, column, fault);
 
     return rc ? rc : render_some(t, template, row, messages, true, out, NULL, fault);
 }
