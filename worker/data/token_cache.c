@@ -16,7 +16,7 @@
 #include "common/files/folders.h"
 #include "common/log.h"
 
-#define VERSION      2u              /* another one for other ids of the same text */
+#define VERSION      3u              /* another one for other ids of the same text */
 #define HEADER_BYTES ((size_t)65536) /* a multiple of the page size of any machine */
 
 /* In the machine's byte order: on another machine it is none. */

@@ -361,6 +361,9 @@ char *zt_folder_token(const char *folder, const char *role);
 /* Whether tokenizer_config.json leaves token_type_ids out: by its model_input_names, else by a
  * class that has none. */
 bool zt_folder_leaves_types_out(const char *folder);
+/* Of a folder with a tokenizer.json: refused where another file names a token that it has not. */
+zt_err zt_folder_check_tokens(const char *folder, const struct zt_tokenizer *t,
+                              struct zt_fault *fault);
 /* A folder without tokenizer.json: the same as JSON, of its older files. The caller puts
  * *out back; *hash is of the files. */
 zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
