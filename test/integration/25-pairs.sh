@@ -113,6 +113,8 @@ check "texts are, which is told" test "$(kinds --train_file "$tmp/prompts.jsonl"
 check "  and pairs of texts" test "$(kinds --train_file "$tmp/joined.jsonl" --eval_file "$tmp/prompts.jsonl")" = 1
 check "  but not where all of a pair is learnt" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/joined.jsonl" --assistant_only_loss false)" = 0
 check "  nor where a column is named" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/asked.jsonl" --text_column prompt)" = 0
-check "  nor where some files of the training are such" test "$(kinds --train_file "$tmp/prompts.jsonl" "$tmp/asked.jsonl" --eval_file "$tmp/asked.jsonl")" = 0
 check "  nor with the end of the training rows" test "$(kinds --train_file "$tmp/prompts.jsonl" --packing none)" = 0
+check "prompts alone are no texts beside a file of pairs" refused 2 \
+    'asked.jsonl: its rows are texts of \"prompt\", and those of '"$tmp"'/prompts.jsonl are pairs of' \
+    --train_file "$tmp/prompts.jsonl" "$tmp/asked.jsonl" --tokenizer_name "$tok"
 finish

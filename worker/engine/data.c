@@ -251,6 +251,29 @@ static bool is_side(const struct zt_lines_columns *texts,
             strcmp(texts->text, pairs->target) == 0);
 }
 
+/* Files to learn from: one of a side alone would be learnt as texts. */
+static zt_err check_sides(const struct zt_dataset *ds, struct zt_fault *fault)
+{
+    int num = ds ? zt_dataset_num_files(ds) : 0;
+
+    for (int i = 0; i < num * num; i++) {
+        const char *path, *other;
+        const struct zt_lines_columns *texts = zt_dataset_columns(ds, i / num, &path);
+        const struct zt_lines_columns *pairs = zt_dataset_columns(ds, i % num, &other);
+        char rows[160];
+
+        if (!is_side(texts, pairs))
+            continue;
+        describe_rows(pairs, rows, sizeof(rows));
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s: its rows are texts of \"%.60s\", and those of %s are %s: give both the "
+            "same columns; one that is all of a text is called \"text\"",
+            path, texts->text, other, rows);
+    }
+    return ZT_OK;
+}
+
 /* Rows of the evaluation are whole texts, or are not, and no row of the training is like that. */
 static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_fault *fault)
 {
@@ -321,6 +344,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && any(run->train_files))
         rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,
                                   &e->train_data, fault);
+    if (!rc)
+        rc = check_sides(e->train_data, fault);
     if (!rc && any(run->eval_files))
         rc = zt_dataset_open_text(run->eval_files, run->data_format, &how, 0,
                                   &e->eval_data, fault);

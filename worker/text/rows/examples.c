@@ -55,23 +55,41 @@ static zt_err refuse(const struct zt_records *r, size_t at, const json_t *row,
                             what, names, option);
 }
 
+/* The first of these that the row has; NULL: none. */
+static const char *const *usual_pair_of(const json_t *row)
+{
+    for (size_t i = 0; i < sizeof(usual_pairs) / sizeof(*usual_pairs); i++)
+        if (json_object_get(row, usual_pairs[i][0]) &&
+            json_object_get(row, usual_pairs[i][1]))
+            return usual_pairs[i];
+    return NULL;
+}
+
 /* Of texts: those that were named, else a usual pair, else a usual text. */
 static void find_texts(const struct zt_example_spec *spec, const json_t *row,
                        const char **text, const char **pair)
 {
-    *text = spec->text;
-    *pair = spec->pair;
-    if (*text || *pair)
-        return;
-    for (size_t i = 0; i < sizeof(usual_pairs) / sizeof(*usual_pairs); i++) {
-        if (!json_object_get(row, usual_pairs[i][0]) ||
-            !json_object_get(row, usual_pairs[i][1]))
-            continue;
-        *text = usual_pairs[i][0];
-        *pair = usual_pairs[i][1];
-        return;
-    }
-    *text = first_of(row, usual_texts);
+    const char *const *two = spec->text || spec->pair ? NULL : usual_pair_of(row);
+
+    *text = two ? two[0] : spec->text;
+    *pair = two ? two[1] : spec->pair;
+    if (!*text && !*pair)
+        *text = first_of(row, usual_texts);
+}
+
+/* The first row says which columns are read: one that has a second text would lose it. */
+static zt_err check_pair(const struct zt_example_spec *spec,
+                         const struct zt_example_columns *c, const struct zt_records *r,
+                         size_t at, const json_t *row, struct zt_fault *fault)
+{
+    const char *const *two = spec->text || c->pair ? NULL : usual_pair_of(row);
+
+    return two ? zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                                  "the row has \"%s\" and \"%s\", and the first row has "
+                                  "\"%s\" alone: give all rows the same columns, or name "
+                                  "the one that is meant, --text_column %s",
+                                  two[0], two[1], c->text, c->text)
+               : ZT_OK;
 }
 
 static zt_err find_in_row(const struct zt_example_spec *spec, const struct zt_records *r,
@@ -438,7 +456,9 @@ zt_err zt_example_encode(const struct zt_example_spec *spec,
     if (spec->kind == ZT_EXAMPLES_TAGS) {
         rc = encode_words(spec, c, r, at, row, encoder, ids, out, fault);
     } else {
-        rc = put_column(r, at, row, c->text, encoder, ids, fault);
+        rc = check_pair(spec, c, r, at, row, fault);
+        if (!rc)
+            rc = put_column(r, at, row, c->text, encoder, ids, fault);
         out->first = (uint32_t)(count(ids) - before);
         out->is_pair = c->pair != NULL;
         if (!rc && c->pair)
