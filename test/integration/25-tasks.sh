@@ -69,7 +69,7 @@ check "  and one that is no UTF-8" refused 65 'latin.csv:2: "label" holds a labe
 printf '{"sentence1": "w1", "sentence2": "w2", "label": "red"}\n' >"$tmp/two.jsonl"
 check "rows of one text and of two are not one kind" refused 2 'rows of two texts and others of one' classify classes.jsonl \
     --do_eval --eval_file "$tmp/two.jsonl"
-printf '{"sentence": "w1", "label": "red"}\n{"question": "w2", "sentence": "w1", "label": "red"}\n' >"$tmp/first.jsonl"
+printf '{"sentence": "w1", "label": "red"}\n{"question": "w2", "sentence": "w1", "label": "blue"}\n' >"$tmp/first.jsonl"
 check "  nor by the first row of a file" refused 65 'first.jsonl:2: the row has "question" and "sentence", and the first row has "sentence" alone' \
     classify first.jsonl
 printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
