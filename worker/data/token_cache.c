@@ -90,6 +90,8 @@ static uint64_t hash_way(const struct cache_entry *e)
     const char *column = e->how->column ? e->how->column : "";
     int32_t end = zt_tokenizer_end(e->how->tokenizer); /* of pairs: not of its JSON */
 
+    if (e->how->rows.kind == ZT_ROWS_MASKED) /* its lines have no line feeds */
+        tokenizer = XXH3_64bits_withSeed("masked", 6, tokenizer);
     if (e->file->format == ZT_TOKENS_TEXT)
         return tokenizer;
     tokenizer = XXH3_64bits_withSeed(&end, sizeof(end), tokenizer);

@@ -129,6 +129,13 @@ static zt_err put_both(const struct zt_lines_job *job, struct hand *h, const cha
     return rc ? rc : put_text(job, h, text + source, n - source);
 }
 
+static bool is_blank(const char *text, size_t n)
+{
+    while (n && text[n - 1] && strchr(" \t\n\v\f\r", text[n - 1]))
+        n--;
+    return !n;
+}
+
 /* Words of the tokenizer's are in the fault where they say more than that there is no memory. */
 static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char *text,
                       size_t n)
@@ -138,6 +145,8 @@ static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char
     uint32_t count;
     zt_err rc;
 
+    if (job->masked && is_blank(text, n))
+        n = 0;
     if (job->pair.separate)
         rc = put_both(job, h, text, n, target->from);
     else
@@ -153,7 +162,8 @@ static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char
 static zt_err encode_line(const struct zt_lines_job *job, struct hand *h, size_t from,
                           size_t to)
 {
-    zt_err rc = put_ids(job, h, job->text + from, to - from);
+    bool feeds = job->masked && to > from && job->text[to - 1] == '\n';
+    zt_err rc = put_ids(job, h, job->text + from, to - from - feeds);
 
     return rc ? zt_fault_context(&h->fault, rc, "%s: line at byte %zu", job->name, from)
               : ZT_OK;
