@@ -136,6 +136,9 @@ check "  which is refused within a message" refused 65 'huge.jsonl:1: a number i
 echo '{"tools": "[]", "messages": [{"role": "user", "content": "a"}]}' >"$tmp/tools.jsonl"
 check "tools that are text, letter by letter" refused 65 'tools.jsonl:1: \"tools\" is text, and is to be a list of objects' \
     --train_file "$tmp/tools.jsonl" --tokenizer_name "$tok"
+sed 's/.*"messages": \(.*\)}$/\1/; s/"/\\"/g; s/.*/{"id": 1, "messages": "&"}/' "$tmp/thinks.jsonl" >"$tmp/written.jsonl"
+check "a conversation that is written as text" refused 2 'written.jsonl:1: \"messages\" holds a list that is written as text' \
+    --train_file "$tmp/written.jsonl" --tokenizer_name "$tok"
 check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
     --tokenizer_name test/golden/tokenizer
 check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"
