@@ -139,6 +139,14 @@ check "tools that are text, letter by letter" refused 65 'tools.jsonl:1: \"tools
 sed 's/.*"messages": \(.*\)}$/\1/; s/"/\\"/g; s/.*/{"id": 1, "messages": "&"}/' "$tmp/thinks.jsonl" >"$tmp/written.jsonl"
 check "a conversation that is written as text" refused 2 'written.jsonl:1: \"messages\" holds a list that is written as text' \
     --train_file "$tmp/written.jsonl" --tokenizer_name "$tok"
+rm "$tok/chat_template.jinja"
+echo '{"tools": [], "messages": [{"role": "user", "content": "a"}]}' >"$tmp/uses.jsonl"
+sed 's/^{/{"chat_template": [{"name": "default", "template": "{{ messages[0].content }}"}, {"name": "tool_use", "template": "{{ tools }}"}], /' \
+    test/golden/tokenizer/tokenizer_config.json >"$tok/tokenizer_config.json"
+check "tools of a row whose template is another one" refused 65 'uses.jsonl:1: the row has \"tools\", for which' \
+    --train_file "$tmp/uses.jsonl" --tokenizer_name "$tok"
+template "{% for m in messages %}{{ m.content }}{% endfor %}"
+check "  which is given as the only one then" "$bin/ztok" "$tmp/uses.jsonl" --tokenizer "$tok" --out "$tmp/uses"
 check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
     --tokenizer_name test/golden/tokenizer
 check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"

@@ -290,7 +290,8 @@ struct zt_chat_source {
     char *name; /* of the template, for messages */
     char *text; /* (n); NULL: there is none */
     size_t n;
-    json_t *tokens; /* bos_token, eos_token, ... of an object */
+    json_t *tokens;    /* bos_token, eos_token, ... of an object */
+    bool has_tool_use; /* another template is for rows with tools */
 };
 
 /* *hash changes with what it reads. ZT_E_FORMAT: a file of it is malformed; ZT_E_NOMEM. */
