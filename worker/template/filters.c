@@ -321,7 +321,7 @@ static json_t *select_items(struct zt_template_run *r, const struct zt_expr *x, 
         json_t *field = field_of(r, x, json_array_get(v, i), json_string_value(name));
         int holds = !field ? -1
                     : test ? zt_template_test(r, x, json_string_value(test), field, with)
-                         : zt_template_is_true(r, field);
+                           : zt_template_is_true(r, field);
 
         if (holds < 0)
             return NULL;

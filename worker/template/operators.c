@@ -248,8 +248,8 @@ int zt_template_test(struct zt_template_run *r, const struct zt_expr *x, const c
                      json_t *v, json_t *with)
 {
     static const char *const compares[][2] = {
-        {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"lt", "<"},     {"gt", ">"},
-        {"le", "<="}, {"ge", ">="},      {"in", "in"}};
+        {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"lt", "<"},
+        {"gt", ">"},  {"le", "<="},      {"ge", ">="}, {"in", "in"}};
     const struct {
         const char *name;
         bool holds;

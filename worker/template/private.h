@@ -149,7 +149,8 @@ struct zt_template_run {
     zt_err rc;
     json_t *made, *undefined, *function;
     json_t *namespaces; /* an array */
-    json_t *lazy; /* of lists that Jinja makes as they are gone through, by where they are:
+    json_t
+        *lazy; /* of lists that Jinja makes as they are gone through, by where they are:
                      whether they were not yet */
     int64_t steps;
     size_t counted, bytes; /* of `made`: so many values take so much */

@@ -204,18 +204,18 @@ static zt_err check_tools(const struct zt_tokenizer *t, const json_t *tools,
     if (!tools || json_is_null(tools))
         return ZT_OK;
     if (t->chat.has_tool_use)
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "the row has \"tools\", for which the tokenizer's folder has a "
-                            "template \"tool_use\", and the default one is read: write that "
-                            "one into its chat_template.jinja, and take "
-                            "additional_chat_templates away");
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "the row has \"tools\", for which the tokenizer's folder has a "
+            "template \"tool_use\", and the default one is read: write that "
+            "one into its chat_template.jinja, and take "
+            "additional_chat_templates away");
     if (!json_is_array(tools))
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "\"tools\" is %s, and is to be a list of objects%s",
-                            json_is_string(tools) ? "text" : "no list",
-                            json_is_string(tools)
-                                ? ": jq -c '.tools |= fromjson' FILE makes that"
-                                : "; correct it, or take it out");
+        return zt_fault_set(
+            fault, ZT_E_FORMAT, "\"tools\" is %s, and is to be a list of objects%s",
+            json_is_string(tools) ? "text" : "no list",
+            json_is_string(tools) ? ": jq -c '.tools |= fromjson' FILE makes that"
+                                  : "; correct it, or take it out");
     json_array_foreach((json_t *)tools, i, one)
     {
         if (!json_is_object(one))

@@ -514,7 +514,8 @@ static zt_err check_token(const struct zt_tokenizer *t, const char *folder,
         return ZT_OK;
     return zt_fault_set(
         fault, ZT_E_FORMAT,
-        "%s/%s: the token \"%s\" is not in tokenizer.json, where transformers would add it: "
+        "%s/%s: the token \"%s\" is not in tokenizer.json, where transformers would add "
+        "it: "
         "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it there",
         folder, name, text);
 }
@@ -523,9 +524,8 @@ zt_err zt_folder_check_tokens(const char *folder, const struct zt_tokenizer *t,
                               struct zt_fault *fault)
 {
     static const char *const roles[] = {"bos_token", "eos_token"};
-    static const char *const lists[] = {"added_tokens_decoder",
-                                        "additional_special_tokens",
-                                        "extra_special_tokens"};
+    static const char *const lists[] = {
+        "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"};
     static const char config_name[] = "tokenizer_config.json";
     static const char added_name[] = "added_tokens.json";
     struct folder f = {.path = folder, .fault = fault};
