@@ -124,6 +124,29 @@ check "a list without messages" refused 65 'none.jsonl:1: \"messages\" is a list
 { echo '{"id": "a", "messages": null}' && cat "$tmp/chat.jsonl"; } >"$tmp/hollow.jsonl"
 check "a first row without messages does not make texts of another column" refused 65 'hollow.jsonl:1: \"messages\" is null' \
     --train_file "$tmp/hollow.jsonl" --tokenizer_name "$tok"
+template "{% for m in messages %}{{ m.reasoning_content ~ m.thinking ~ m.n | tojson }}{% endfor %}"
+echo '{"id": 12345678901234567890, "messages": [{"role": "user", "n": 7}, {"role": "assistant", "reasoning": "so it is", "n": -1}]}' >"$tmp/thinks.jsonl"
+echo '{"text": "7so it isso it is-1"}' >"$tmp/thought.jsonl"
+"$bin/ztok" "$tmp/thinks.jsonl" --tokenizer "$tok" --out "$tmp/thinks" >/dev/null
+"$bin/ztok" "$tmp/thought.jsonl" --tokenizer "$tok" --out "$tmp/thought" >/dev/null
+check "what is thought by any of its names, and whole numbers beside one beyond 64 bits" cmp "$tmp/thinks.bin" "$tmp/thought.bin"
+echo '{"messages": [{"role": "user", "n": 12345678901234567890}]}' >"$tmp/huge.jsonl"
+check "  which is refused within a message" refused 65 'huge.jsonl:1: a number in \"messages\" is beyond 64 bits' \
+    --train_file "$tmp/huge.jsonl" --tokenizer_name "$tok"
+echo '{"tools": "[]", "messages": [{"role": "user", "content": "a"}]}' >"$tmp/tools.jsonl"
+check "tools that are text, letter by letter" refused 65 'tools.jsonl:1: \"tools\" is text, and is to be a list of objects' \
+    --train_file "$tmp/tools.jsonl" --tokenizer_name "$tok"
+sed 's/.*"messages": \(.*\)}$/\1/; s/"/\\"/g; s/.*/{"id": 1, "messages": "&"}/' "$tmp/thinks.jsonl" >"$tmp/written.jsonl"
+check "a conversation that is written as text" refused 2 'written.jsonl:1: \"messages\" holds a list that is written as text' \
+    --train_file "$tmp/written.jsonl" --tokenizer_name "$tok"
+rm "$tok/chat_template.jinja"
+echo '{"tools": [], "messages": [{"role": "user", "content": "a"}]}' >"$tmp/uses.jsonl"
+sed 's/^{/{"chat_template": [{"name": "default", "template": "{{ messages[0].content }}"}, {"name": "tool_use", "template": "{{ tools }}"}], /' \
+    test/golden/tokenizer/tokenizer_config.json >"$tok/tokenizer_config.json"
+check "tools of a row whose template is another one" refused 65 'uses.jsonl:1: the row has \"tools\", for which' \
+    --train_file "$tmp/uses.jsonl" --tokenizer_name "$tok"
+template "{% for m in messages %}{{ m.content }}{% endfor %}"
+check "  which is given as the only one then" "$bin/ztok" "$tmp/uses.jsonl" --tokenizer "$tok" --out "$tmp/uses"
 check "a folder without a template" refused 65 "neither chat_template.jinja nor" --train_file "$tmp/chat.jsonl" \
     --tokenizer_name test/golden/tokenizer
 check "no tokenizer" refused 2 "give its folder, --tokenizer_name FOLDER" --train_file "$tmp/chat.jsonl"

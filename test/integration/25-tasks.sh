@@ -115,6 +115,11 @@ check "the classes of weights are kept" refused 65 'has the label "w' classify c
 sed G "$tmp/lines.txt" >"$tmp/gaps.txt"
 bert 1 "$tmp/gaps" masked_lm gaps.txt --packing none
 check "lines without text are no samples of masked tokens" grep -q 'epochs of 60 samples' "$tmp/gaps" "$tmp/gaps.err"
+"$bin/ztok" --train 270 "$tmp/lines.txt" --out "$tmp/bytes" >/dev/null
+sed -i 's/{/{"mask_token": "<|endoftext|>", /' "$tmp/bytes/tokenizer_config.json"
+for i in lines gaps; do bert 1 "$tmp/$i.bytes" masked_lm $i.txt --packing none --tokenizer_name "$tmp/bytes" --fingerprint_steps 6; done
+check "  nor with a tokenizer that has blanks" grep -q 'epochs of 60 samples' "$tmp/gaps.bytes" "$tmp/gaps.bytes.err"
+check "  and line feeds are none of their tokens" same_bits "$tmp/lines.bytes" "$tmp/gaps.bytes"
 "$bin/ztok" "$tmp/lines.txt" --tokenizer "$tok" --out "$tmp/ids" >/dev/null
 unframed=$(od -An -v -tu2 -w2 -N64 "$tmp/ids.bin" | grep -cvE '^ *[23]$')
 bert 1 "$tmp/rows" masked_lm lines.txt --do_eval --eval_file "$tmp/lines.txt" --max_eval_samples 2 --mlm_probability 0.999999

@@ -208,6 +208,10 @@ PIECES = [
     "{{ 'a\\tb\\\\c\\'d' }} {{ \"q\\\"\" }} {{ 'x' if messages|length > 1 and messages[1].role == 'assistant' else 'y' }} {{ ('t', 1)[0] }} {{ 42 | string }}{{ '7' | int + 1 }}",
     "{% generation %}said{% endgeneration %} {{ messages[0]['content'] | length }} {{ messages[-1].content is string }} {{ 'A' == 'A' and 'b' != 'c' }}",
     "{% for x, y in [[1, 2], ['a', 'b']] %}{{ x }}{{ y }} {% endfor %}{% for (x, y) in [[3, 4]] %}{{ x }}{{ y }}{% endfor %}",
+    "{{ \"it's a-b c_d\" | title }} {{ 'a\u00a0b c'.split() | join('/') }} {{ 1.0 % 0.1 }} {{ 1.0 // 0.1 }} {{ true is sameas 1 }} {{ true is odd }} {{ x is sequence }}",
+    "{{ 'y' if messages | selectattr('role', 'equalto', 'x') else 'n' }} {{ (messages | map(attribute='role'))[0] is defined }} {{ [{'f': {'n': 'a'}}] | map(attribute='f.n') | join }}",
+    "{% set d = {'items': 1, 'pop': 2} %}{{ d['items'] }} {{ d.items is callable }} {{ d.pop is defined }} {{ d['keys'] is defined }}{% set ns = namespace(items=3) %}{{ ns.items }}",
+    "{% generation %}{% set a = 1 %}{{ a }}{% endgeneration %}{{ a is defined }}{% set t %}{% set b = 1 %}{{ b }}{% endset %}{{ t }}{{ b is defined }}",
     "{{ 100000000000000000000.0 }} {{ 1.5e300 if false else 0.0001 }} {{ 123456789.125 }} {{ 1/3 }} {{ 5.0 * 2 }}",
 ]
 

@@ -152,6 +152,7 @@ static struct zt_lines_job job_of(const struct zt_token_file *file,
                                  .n = file->data.bytes,
                                  .pair = how->pair,
                                  .examples = how->examples,
+                                 .masked = how->rows.kind == ZT_ROWS_MASKED,
                                  .answers_only = how->answers_only,
                                  .threads = how->threads};
 }

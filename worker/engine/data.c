@@ -251,6 +251,29 @@ static bool is_side(const struct zt_lines_columns *texts,
             strcmp(texts->text, pairs->target) == 0);
 }
 
+/* Files to learn from: one of a side alone would be learnt as texts. */
+static zt_err check_sides(const struct zt_dataset *ds, struct zt_fault *fault)
+{
+    int num = ds ? zt_dataset_num_files(ds) : 0;
+
+    for (int i = 0; i < num * num; i++) {
+        const char *path, *other;
+        const struct zt_lines_columns *texts = zt_dataset_columns(ds, i / num, &path);
+        const struct zt_lines_columns *pairs = zt_dataset_columns(ds, i % num, &other);
+        char rows[160];
+
+        if (!is_side(texts, pairs))
+            continue;
+        describe_rows(pairs, rows, sizeof(rows));
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "%s: its rows are texts of \"%.60s\", and those of %s are %s: give both the "
+            "same columns; one that is all of a text is called \"text\"",
+            path, texts->text, other, rows);
+    }
+    return ZT_OK;
+}
+
 /* Rows of the evaluation are whole texts, or are not, and no row of the training is like that. */
 static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_fault *fault)
 {
@@ -279,33 +302,6 @@ static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_faul
                 "one all tokens count, of the other those of answers, so the two losses "
                 "do not compare",
                 eval_path, eval_rows, train_path, train_rows);
-    return ZT_OK;
-}
-
-/* A file of the training data with the prompts alone beside one of whole pairs. */
-static zt_err check_rows_of_training(const struct zt_engine *e, struct zt_fault *fault)
-{
-    const struct zt_dataset *ds = e->train_data;
-    char side_rows[160], pair_rows[160];
-
-    for (int i = 0; ds && i < zt_dataset_num_files(ds); i++) {
-        const char *side_path, *pair_path;
-        const struct zt_lines_columns *side = zt_dataset_columns(ds, i, &side_path);
-
-        for (int k = 0; k < zt_dataset_num_files(ds); k++) {
-            const struct zt_lines_columns *pair = zt_dataset_columns(ds, k, &pair_path);
-
-            if (!is_side(side, pair))
-                continue;
-            describe_rows(side, side_rows, sizeof(side_rows));
-            describe_rows(pair, pair_rows, sizeof(pair_rows));
-            return zt_fault_set(fault, ZT_E_USAGE,
-                                "%s: its rows are %s, and those of %s are %s: give both "
-                                "the same columns; one that is all of a text is called "
-                                "\"text\"",
-                                side_path, side_rows, pair_path, pair_rows);
-        }
-    }
     return ZT_OK;
 }
 
@@ -348,6 +344,8 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
     if (!rc && any(run->train_files))
         rc = zt_dataset_open_text(run->train_files, run->data_format, &how, 0,
                                   &e->train_data, fault);
+    if (!rc)
+        rc = check_sides(e->train_data, fault);
     if (!rc && any(run->eval_files))
         rc = zt_dataset_open_text(run->eval_files, run->data_format, &how, 0,
                                   &e->eval_data, fault);
@@ -357,8 +355,6 @@ zt_err zt_engine_open_data(struct zt_engine *e, struct zt_fault *fault)
         rc = check_column(e, fault);
     if (!rc)
         rc = check_texts_of_rows(e, fault);
-    if (!rc)
-        rc = check_rows_of_training(e, fault);
     if (!rc)
         rc = check_rows_of_evaluation(e, fault);
     if (!rc && run->data_cache_dir && !is_encoded(e->train_data) &&

@@ -1,6 +1,7 @@
 /*
  * jsonl.c -- an object on each line (jsonlines.org). JSON has no line feed inside of a value.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker/records/format.h"
@@ -29,7 +30,52 @@ static zt_err refuse_one_object(const struct zt_records *r, const json_t *o,
                             rows, rows);
 }
 
-/* Keys that stand twice are refused. A number too large for 64 bits is read as a real one. */
+/* A copy of the text in which whole numbers of 19 digits or more are real ones; NULL: no memory. */
+static char *copy_with_reals(const char *text, size_t n, size_t *out)
+{
+    char *copy = malloc(2 * n + 1), *to = copy;
+    bool quoted = false;
+
+    for (size_t i = 0; copy && i < n;) {
+        size_t k = 0;
+
+        while (!quoted && i + k < n && text[i + k] >= '0' && text[i + k] <= '9')
+            k++;
+        if (!k) {
+            quoted ^= text[i] == '"';
+            if (quoted && text[i] == '\\' && i + 1 < n)
+                *to++ = text[i++];
+            *to++ = text[i++];
+            continue;
+        }
+        memcpy(to, text + i, k);
+        to += k;
+        i += k;
+        /* digits of a fraction or a power are few, or no part of a whole number */
+        if (k >= 19 && (i == n || !strchr(".eE", text[i])) && i > k &&
+            !strchr(".eE+", text[i - k - 1])) {
+            *to++ = 'e';
+            *to++ = '0';
+        }
+    }
+    *out = copy ? (size_t)(to - copy) : 0;
+    return copy;
+}
+
+/* As a row that has a number too large for 64 bits: that one is read as a real one. */
+static json_t *load_with_reals(const char *text, size_t n, size_t flags, json_error_t *e)
+{
+    size_t num;
+    char *copy = copy_with_reals(text, n, &num);
+    json_t *o = copy ? json_loadb(copy, num, flags, e) : NULL;
+
+    if (!copy)
+        e->text[0] = 0;
+    free(copy);
+    return o;
+}
+
+/* Keys that stand twice are refused. */
 zt_err zt_records_parse_object(const struct zt_records *r, size_t from, size_t to,
                                json_t **row, struct zt_fault *fault)
 {
@@ -39,7 +85,7 @@ zt_err zt_records_parse_object(const struct zt_records *r, size_t from, size_t t
     size_t at;
 
     if (!o && e.text[0] && json_error_code(&e) == json_error_numeric_overflow)
-        o = json_loadb(r->text + from, to - from, flags | JSON_DECODE_INT_AS_REAL, &e);
+        o = load_with_reals(r->text + from, to - from, flags, &e);
     if (!o && !e.text[0]) /* jansson has no words for it */
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory for a row", r->path);
     at = from +

@@ -258,6 +258,21 @@ static bool is_list_or_null(const json_t *row, const char *column)
     return json_is_array(value) || json_is_null(value);
 }
 
+/* A list of objects that is written as text, as tables have one, is hardly text to learn. */
+static zt_err check_guess(const struct zt_records *r, size_t at, const json_t *row,
+                          const char *column, struct zt_fault *fault)
+{
+    const char *text = json_string_value(json_object_get(row, column));
+
+    if (!text || strcmp(column, "text") == 0 || strncmp(text, "[{", 2) != 0)
+        return ZT_OK;
+    return zt_records_fault(r, at, ZT_E_USAGE, fault,
+                            "\"%s\" holds a list that is written as text: in JSON lines "
+                            "jq -c '.[\"%s\"] |= fromjson' FILE makes a list of it; to "
+                            "learn it as it stands say --text_column %s",
+                            column, column, column);
+}
+
 zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
                             struct zt_fault *fault)
 {
@@ -279,7 +294,9 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
                                                : only_text(row);
     if (!found || !json_object_get(row, found))
         rc = refuse_column(r, from, row, wanted, fault);
-    else if (!(*name = strdup(found)))
+    else if (!wanted)
+        rc = check_guess(r, from, row, found, fault);
+    if (!rc && !(*name = strdup(found)))
         rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);
     json_decref(row);
     return rc;

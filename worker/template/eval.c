@@ -32,10 +32,54 @@ static json_t *find_name(struct zt_template_run *r, const char *name)
     return v ? v : r->undefined;
 }
 
+static bool is_namespace(const struct zt_template_run *r, const json_t *v)
+{
+    size_t i = 0;
+
+    while (i < json_array_size(r->namespaces) && json_array_get(r->namespaces, i) != v)
+        i++;
+    return i < json_array_size(r->namespaces);
+}
+
+/* A method that is not called, as Python finds it before an item of that name; those that would
+ * change what they are of are not there for a template. NULL: there is none. */
+static json_t *find_method(struct zt_template_run *r, const json_t *of, const char *name)
+{
+    static const struct {
+        json_type of;
+        bool is_there;
+        const char *name;
+    } methods[] = {
+        {JSON_OBJECT, true, "items"},     {JSON_OBJECT, true, "keys"},
+        {JSON_OBJECT, true, "values"},    {JSON_OBJECT, true, "get"},
+        {JSON_OBJECT, true, "copy"},      {JSON_OBJECT, true, "fromkeys"},
+        {JSON_OBJECT, false, "clear"},    {JSON_OBJECT, false, "pop"},
+        {JSON_OBJECT, false, "popitem"},  {JSON_OBJECT, false, "setdefault"},
+        {JSON_OBJECT, false, "update"},   {JSON_ARRAY, true, "copy"},
+        {JSON_ARRAY, true, "count"},      {JSON_ARRAY, true, "index"},
+        {JSON_STRING, true, "count"},     {JSON_STRING, true, "index"},
+        {JSON_STRING, true, "title"},     {JSON_STRING, true, "format"},
+        {JSON_STRING, true, "strip"},     {JSON_STRING, true, "split"},
+        {JSON_STRING, true, "join"},      {JSON_STRING, true, "replace"},
+        {JSON_STRING, true, "lower"},     {JSON_STRING, true, "upper"},
+        {JSON_STRING, true, "find"},      {JSON_STRING, true, "center"},
+        {JSON_STRING, true, "translate"}, {JSON_STRING, true, "encode"},
+    };
+
+    if (of == r->undefined || of == r->function || is_namespace(r, of))
+        return NULL;
+    for (size_t i = 0; i < sizeof(methods) / sizeof(*methods); i++)
+        if (json_typeof(of) == methods[i].of && strcmp(name, methods[i].name) == 0)
+            return methods[i].is_there ? r->function : r->undefined;
+    return NULL;
+}
+
 json_t *zt_template_field(struct zt_template_run *r, const json_t *of, const char *name)
 {
     json_t *v = json_is_object(of) ? json_object_get(of, name) : NULL;
 
+    if (!v)
+        v = find_method(r, of, name);
     return v ? v : r->undefined;
 }
 
@@ -66,7 +110,7 @@ json_t *zt_template_eval_item(struct zt_template_run *r, const struct zt_expr *x
                                 "an item of what is not defined is asked for");
     if (json_is_string(at) && at != r->undefined)
         return zt_template_field(r, of, json_string_value(at));
-    if (!json_is_integer(at))
+    if (!json_is_integer(at) || zt_template_is_lazy(r, of))
         return r->undefined;
     i = json_integer_value(at);
     if (json_is_string(of))
@@ -142,7 +186,8 @@ static json_t *eval_slice(struct zt_template_run *r, const struct zt_expr *x)
         !eval_bound(r, x->args->next, &to, &has_to) ||
         !eval_bound(r, x->args->next->next, &step, &has_step))
         return NULL;
-    if (of == r->undefined || (!json_is_array(of) && !json_is_string(of)))
+    if (of == r->undefined || zt_template_is_lazy(r, of) ||
+        (!json_is_array(of) && !json_is_string(of)))
         return zt_template_fail(r, x->line, "a slice is of a list or of text");
     if (step == 0 || step > INT32_MAX || step < -INT32_MAX)
         return zt_template_fail(r, x->line, "a slice by a step of %" JSON_INTEGER_FORMAT,
@@ -315,13 +360,15 @@ static json_t *eval_call(struct zt_template_run *r, const struct zt_expr *x)
 static json_t *eval_field(struct zt_template_run *r, const struct zt_expr *x)
 {
     const json_t *of = zt_template_eval(r, x->a);
+    json_t *method;
 
     if (!of)
         return NULL;
     if (of == r->undefined)
         return zt_template_fail(r, x->line, "'%s' of what is not defined is asked for",
                                 x->name);
-    return zt_template_field(r, of, x->name);
+    method = find_method(r, of, x->name);
+    return method ? method : zt_template_field(r, of, x->name);
 }
 
 static json_t *eval_minus(struct zt_template_run *r, const struct zt_expr *x)

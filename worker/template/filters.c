@@ -26,10 +26,16 @@ static json_t *trim(struct zt_template_run *r, const struct zt_expr *x, json_t *
 
 static json_t *to_json(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
 {
-    const json_t *indent = zt_template_argument(r, x, 0, "indent");
+    const json_t *indent = zt_template_argument(r, x, -1, "indent");
 
-    if (indent && json_is_integer(indent) && json_integer_value(indent) > 16)
-        return zt_template_fail(r, x->line, "tojson: indent is above 16");
+    if (r->rc)
+        return NULL;
+    if (x->args && !x->args->name) /* transformers has ensure_ascii there */
+        return zt_template_fail(r, x->line, "tojson takes indent= by its name alone");
+    if (indent && !json_is_null(indent) &&
+        !(json_is_integer(indent) && json_integer_value(indent) >= 0 &&
+          json_integer_value(indent) <= 16))
+        return zt_template_fail(r, x->line, "tojson: indent is none, or from 0 to 16");
     return zt_template_to_json(
         r, x->line, v,
         indent && json_is_integer(indent) ? (int)json_integer_value(indent) : -1);
@@ -47,7 +53,7 @@ static json_t *length(struct zt_template_run *r, const struct zt_expr *x, json_t
             n += ((unsigned char)s[i] & 0xC0) != 0x80;
         return zt_template_keep(r, json_integer(n));
     }
-    if (v != r->undefined && !json_is_array(v))
+    if (v != r->undefined && (!json_is_array(v) || zt_template_is_lazy(r, v)))
         return zt_template_fail(r, x->line, "length of what has none");
     return zt_template_keep(r, json_integer((json_int_t)json_array_size(v)));
 }
@@ -89,7 +95,7 @@ static json_t *capitalize(struct zt_template_run *r, const struct zt_expr *x, js
 
 static json_t *title(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
 {
-    return letters(r, x, v, ZT_LETTERS_TITLE);
+    return letters(r, x, v, ZT_LETTERS_TITLE_FILTER);
 }
 
 static json_t *first(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
@@ -113,6 +119,12 @@ static json_t *list(struct zt_template_run *r, const struct zt_expr *x, json_t *
     return zt_template_items(r, x->line, v);
 }
 
+/* What Jinja makes as it is gone through: it is true, has no items, and is there once. */
+static json_t *as_lazy(struct zt_template_run *r, json_t *list)
+{
+    return zt_template_set_lazy(r, list, true);
+}
+
 static json_t *reverse(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
 {
     json_t *back = zt_template_keep(r, json_array());
@@ -124,7 +136,7 @@ static json_t *reverse(struct zt_template_run *r, const struct zt_expr *x, json_
     for (size_t i = v ? json_array_size(v) : 0; back && i-- > 0;)
         if (json_array_append(back, json_array_get(v, i)))
             return zt_template_keep(r, NULL);
-    return v ? back : NULL;
+    return v ? as_lazy(r, back) : NULL;
 }
 
 static json_t *join(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
@@ -222,20 +234,13 @@ static json_t *as_integer(struct zt_template_run *r, const struct zt_expr *x, js
     return json_is_integer(v) ? v : other;
 }
 
-static json_t *unchanged(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
-{
-    (void)r;
-    (void)x;
-    return v;
-}
-
 static json_t *pairs(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
 {
     json_t *list = zt_template_keep(r, json_array()), *value;
     const char *key;
 
     if (!json_is_object(v))
-        return v == r->undefined ? list
+        return v == r->undefined ? as_lazy(r, list)
                                  : zt_template_fail(r, x->line, "items of no dict");
     if (list)
         json_object_foreach(
@@ -245,10 +250,38 @@ static json_t *pairs(struct zt_template_run *r, const struct zt_expr *x, json_t 
                                                  "[sO]", key,
                                                  value))) return zt_template_keep(r,
                                                                                   NULL);
-    return list;
+    return as_lazy(r, list);
 }
 
 /* ---- of the items of a list ---- */
+
+/* `path` of an item: names, and places in lists, with points in between. */
+static json_t *field_of(struct zt_template_run *r, const struct zt_expr *x, json_t *item,
+                        const char *path)
+{
+    while (item) {
+        size_t n = strcspn(path, ".");
+        char *name = strndup(path, n);
+
+        if (!name)
+            return zt_template_keep(r, NULL);
+        if (item == r->undefined)
+            item = zt_template_fail(r, x->line,
+                                    "'%s' of what is not defined is asked for", name);
+        else if (n && strspn(name, "0123456789") == n)
+            item = zt_template_fail(r, x->line,
+                                    "%s(): the place '%s' of a list is not in the subset "
+                                    "that is read",
+                                    x->name, name);
+        else
+            item = zt_template_field(r, item, name);
+        free(name);
+        if (!path[n])
+            break;
+        path += n + 1;
+    }
+    return item;
+}
 
 static json_t *map(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
 {
@@ -263,10 +296,10 @@ static json_t *map(struct zt_template_run *r, const struct zt_expr *x, json_t *v
                                 "that is read");
     v = zt_template_items(r, x->line, v);
     for (size_t i = 0; v && some && i < json_array_size(v); i++)
-        if (json_array_append(some, zt_template_field(r, json_array_get(v, i),
-                                                      json_string_value(name))))
+        if (json_array_append(
+                some, field_of(r, x, json_array_get(v, i), json_string_value(name))))
             return zt_template_keep(r, NULL);
-    return v ? some : NULL;
+    return v ? as_lazy(r, some) : NULL;
 }
 
 /* Those items whose field is true, or passes a test. */
@@ -285,17 +318,17 @@ static json_t *select_items(struct zt_template_run *r, const struct zt_expr *x, 
                                 x->name);
     v = zt_template_items(r, x->line, v);
     for (size_t i = 0; v && some && i < json_array_size(v); i++) {
-        json_t *field =
-            zt_template_field(r, json_array_get(v, i), json_string_value(name));
-        int holds = test ? zt_template_test(r, x, json_string_value(test), field, with)
-                         : zt_template_is_true(r, field);
+        json_t *field = field_of(r, x, json_array_get(v, i), json_string_value(name));
+        int holds = !field ? -1
+                    : test ? zt_template_test(r, x, json_string_value(test), field, with)
+                           : zt_template_is_true(r, field);
 
         if (holds < 0)
             return NULL;
         if ((holds == 1) == wanted && json_array_append(some, json_array_get(v, i)))
             return zt_template_keep(r, NULL);
     }
-    return v ? some : NULL;
+    return v ? as_lazy(r, some) : NULL;
 }
 
 static json_t *select_attr(struct zt_template_run *r, const struct zt_expr *x, json_t *v)
@@ -334,7 +367,7 @@ json_t *zt_template_eval_filter(struct zt_template_run *r, const struct zt_expr 
         {"replace", "old new count", replace},
         {"string", "", as_text},
         {"int", "default", as_integer},
-        {"safe", "", unchanged},
+        {"safe", "", as_text},
         {"items", "", pairs},
         {"map", "attribute", map},
         {"selectattr", "1 2 3", select_attr},

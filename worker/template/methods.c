@@ -84,6 +84,11 @@ static json_t *add_part(struct zt_template_run *r, json_t *list, const char *fro
     return part;
 }
 
+static size_t char_bytes(const char *s, const char *end)
+{
+    return zt_template_char_bytes(s, (size_t)(end - s));
+}
+
 /* split() without a separator: at white space, and no empty parts. */
 static json_t *split_words(struct zt_template_run *r, const struct method_call *c,
                            json_int_t most)
@@ -93,13 +98,13 @@ static json_t *split_words(struct zt_template_run *r, const struct method_call *
     const char *from;
 
     while (list) {
-        while (s < end && zt_template_is_space(*s))
-            s++;
+        while (s < end && zt_template_is_white(s, char_bytes(s, end)))
+            s += char_bytes(s, end);
         if (s == end)
             break;
         from = s;
-        while (s < end && (most == 0 || !zt_template_is_space(*s)))
-            s++;
+        while (s < end && (most == 0 || !zt_template_is_white(s, char_bytes(s, end))))
+            s += char_bytes(s, end);
         most--;
         if (!add_part(r, list, from, s))
             return NULL;

@@ -84,6 +84,14 @@ static json_t *of_integers(struct zt_template_run *r, const struct zt_expr *x,
     return zt_template_keep(r, json_integer(v));
 }
 
+/* With the sign of b, as Python has it. */
+static double remainder_of(double a, double b)
+{
+    double rest = fmod(a, b);
+
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 static json_t *of_reals(struct zt_template_run *r, const struct zt_expr *x, double a,
                         double b)
 {
@@ -96,9 +104,9 @@ static json_t *of_reals(struct zt_template_run *r, const struct zt_expr *x, doub
         : strcmp(op, "-") == 0  ? a - b
         : strcmp(op, "*") == 0  ? a * b
         : strcmp(op, "/") == 0  ? a / b
-        : strcmp(op, "//") == 0 ? floor(a / b)
+        : strcmp(op, "//") == 0 ? round((a - remainder_of(a, b)) / b)
         : strcmp(op, "**") == 0 ? pow(a, b)
-                                : a - floor(a / b) * b;
+                                : remainder_of(a, b);
     if (!isfinite(v))
         return zt_template_fail(r, x->line, "'%s' makes what is no number", op);
     return zt_template_keep(r, json_real(v));
@@ -229,12 +237,19 @@ int zt_template_compare(struct zt_template_run *r, int line, const char *op, jso
 
 /* ---- tests ---- */
 
+/* Lists and dicts are themselves alone; 1 is neither 1.0 nor true. */
+static bool is_same(const json_t *a, const json_t *b)
+{
+    return a == b || (json_typeof(a) == json_typeof(b) && !json_is_array(a) &&
+                      !json_is_object(a) && zt_template_equal(a, b));
+}
+
 int zt_template_test(struct zt_template_run *r, const struct zt_expr *x, const char *name,
                      json_t *v, json_t *with)
 {
     static const char *const compares[][2] = {
-        {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"lt", "<"},     {"gt", ">"},
-        {"le", "<="}, {"ge", ">="},      {"in", "in"}, {"sameas", "=="}};
+        {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"lt", "<"},
+        {"gt", ">"},  {"le", "<="},      {"ge", ">="}, {"in", "in"}};
     const struct {
         const char *name;
         bool holds;
@@ -244,7 +259,8 @@ int zt_template_test(struct zt_template_run *r, const struct zt_expr *x, const c
         {"none", json_is_null(v)},
         {"string", is_text(r, v)},
         {"mapping", json_is_object(v)},
-        {"sequence", json_is_array(v) || json_is_object(v) || is_text(r, v)},
+        {"sequence", (json_is_array(v) && !zt_template_is_lazy(r, v)) ||
+                         json_is_object(v) || is_text(r, v) || v == r->undefined},
         {"iterable",
          json_is_array(v) || json_is_object(v) || is_text(r, v) || v == r->undefined},
         {"number", json_is_number(v) || json_is_boolean(v)},
@@ -253,10 +269,9 @@ int zt_template_test(struct zt_template_run *r, const struct zt_expr *x, const c
         {"boolean", json_is_boolean(v)},
         {"true", json_is_true(v)},
         {"false", json_is_false(v)},
-        {"callable", v == r->function},
-        {"odd", json_is_integer(v) && json_integer_value(v) % 2 != 0},
-        {"even", json_is_integer(v) && json_integer_value(v) % 2 == 0},
+        {"callable", v == r->function || v == r->undefined},
     };
+    bool is_odd = strcmp(name, "odd") == 0;
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
         if (strcmp(name, kinds[i].name) == 0)
@@ -264,6 +279,16 @@ int zt_template_test(struct zt_template_run *r, const struct zt_expr *x, const c
     for (size_t i = 0; i < sizeof(compares) / sizeof(*compares); i++)
         if (strcmp(name, compares[i][0]) == 0 && with)
             return zt_template_compare(r, x->line, compares[i][1], v, with);
+    if (strcmp(name, "sameas") == 0 && with)
+        return is_same(v, with);
+    if (is_odd || strcmp(name, "even") == 0) {
+        if (json_is_integer(v))
+            return (json_integer_value(v) % 2 != 0) == is_odd;
+        if (json_is_boolean(v))
+            return json_is_true(v) == is_odd;
+        zt_template_fail(r, x->line, "'is %s' of %s", name, kind_of(r, v));
+        return -1;
+    }
     if (strcmp(name, "divisibleby") == 0 && json_is_integer(v) && json_is_integer(with) &&
         json_integer_value(with) > 0)
         return json_integer_value(v) % json_integer_value(with) == 0;

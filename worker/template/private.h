@@ -149,6 +149,9 @@ struct zt_template_run {
     zt_err rc;
     json_t *made, *undefined, *function;
     json_t *namespaces; /* an array */
+    json_t
+        *lazy; /* of lists that Jinja makes as they are gone through, by where they are:
+                     whether they were not yet */
     int64_t steps;
     size_t counted, bytes; /* of `made`: so many values take so much */
     int jump;              /* out of a loop's body: a zt_stmt_kind; 0: none */
@@ -168,8 +171,11 @@ json_t *zt_template_eval_call(struct zt_template_run *r, const struct zt_expr *x
 json_t *zt_template_eval_filter(struct zt_template_run *r, const struct zt_expr *x);
 json_t *zt_template_eval_binary(struct zt_template_run *r, const struct zt_expr *x);
 json_t *zt_template_eval_item(struct zt_template_run *r, const struct zt_expr *x);
-/* x->name of a value; what is not there is undefined. */
+/* of[name]: an item of a dict, else what a value has by that name; else undefined. */
 json_t *zt_template_field(struct zt_template_run *r, const json_t *of, const char *name);
+bool zt_template_is_lazy(const struct zt_template_run *r, const json_t *v);
+/* Takes the list as such a one; NULL: no memory. `fresh`: it was not gone through. */
+json_t *zt_template_set_lazy(struct zt_template_run *r, json_t *list, bool fresh);
 /* 1, 0, or -1: failed. */
 int zt_template_eval_test(struct zt_template_run *r, const struct zt_expr *x);
 int zt_template_test(struct zt_template_run *r, const struct zt_expr *x, const char *name,

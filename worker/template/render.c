@@ -128,6 +128,17 @@ static json_t *names_of_scope(struct zt_template_run *r)
     return zt_template_keep(r, json_object());
 }
 
+/* A body whose names are its own. */
+static void run_inner(struct zt_template_run *r, const struct zt_stmt *s)
+{
+    struct zt_template_scope own = {names_of_scope(r), r->scope};
+
+    r->scope = &own;
+    if (own.names)
+        run_body(r, s);
+    r->scope = own.up;
+}
+
 /* The items for which the condition holds. */
 static json_t *choose_items(struct zt_template_run *r, const struct zt_stmt *s,
                             json_t *all)
@@ -187,7 +198,7 @@ static json_t *value_of_set(struct zt_template_run *r, const struct zt_stmt *s)
         return zt_template_eval(r, s->expr);
     zt_buf_init(&own, out->max);
     r->out = &own;
-    run_body(r, s->body);
+    run_inner(r, s->body);
     r->out = out;
     if (!r->rc)
         text = zt_template_string(
@@ -254,7 +265,7 @@ static void run_generation(struct zt_template_run *r, const struct zt_stmt *s)
 {
     struct zt_template_span span = {zt_buf_used(r->out) - r->begin, 0};
 
-    run_body(r, s->body);
+    run_inner(r, s->body);
     span.to = zt_buf_used(r->out) - r->begin;
     if (!r->rc && r->spans && r->out == r->text &&
         zt_buf_put(r->spans, &span, sizeof(span)) != ZT_OK)
@@ -308,9 +319,11 @@ zt_err zt_template_render(const struct zt_template *t, const json_t *values,
     struct zt_template_scope top = {json_object(), NULL};
 
     r.scope = &top;
-    r.undefined = zt_template_keep(&r, json_string("undefined"));
-    r.function = zt_template_keep(&r, json_string("function"));
+    /* no text is the same as one that begins with a zero byte, but by a template's own doing */
+    r.undefined = zt_template_keep(&r, json_stringn("\0undefined", 10));
+    r.function = zt_template_keep(&r, json_stringn("\0function", 9));
     r.namespaces = zt_template_keep(&r, json_array());
+    r.lazy = zt_template_keep(&r, json_object());
     if (!top.names)
         zt_template_keep(&r, NULL);
     if (!r.rc)

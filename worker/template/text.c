@@ -64,7 +64,7 @@ static uint32_t code_of(const char *s, size_t n)
 }
 
 /* As Python's str.isspace(). */
-static bool is_white(const char *s, size_t n)
+bool zt_template_is_white(const char *s, size_t n)
 {
     uint32_t c = code_of(s, n);
 
@@ -79,7 +79,7 @@ static bool is_stripped(const char *s, size_t n, const json_t *chars)
     size_t size = chars ? json_string_length(chars) : 0;
 
     if (!set)
-        return is_white(s, n);
+        return zt_template_is_white(s, n);
     for (size_t i = 0, k; i < size; i += k) {
         k = zt_template_char_bytes(set + i, size - i);
         if (k == n && memcmp(set + i, s, n) == 0)
@@ -156,6 +156,14 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+/* Whether a word begins behind `before`. */
+static bool begins_word(zt_letters how, char before)
+{
+    if (how == ZT_LETTERS_TITLE_FILTER)
+        return zt_template_is_white(&before, 1) || strchr("-({[<", before);
+    return how == ZT_LETTERS_TITLE && !is_letter(before);
+}
+
 json_t *zt_template_letters(struct zt_template_run *r, int line, const json_t *text,
                             zt_letters how)
 {
@@ -164,10 +172,7 @@ json_t *zt_template_letters(struct zt_template_run *r, int line, const json_t *t
     char *s = v ? (char *)json_string_value(v) : NULL;
 
     for (size_t i = 0; s && i < n; i++) {
-        bool begins =
-            how == ZT_LETTERS_CAPITALIZED
-                ? i == 0
-                : i == 0 || !is_letter(text ? json_string_value(text)[i - 1] : 0);
+        bool begins = i == 0 || begins_word(how, json_string_value(text)[i - 1]);
 
         if ((unsigned char)s[i] >= 0x80)
             return zt_template_fail(r, line,

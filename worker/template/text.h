@@ -17,7 +17,8 @@ typedef enum zt_letters {
     ZT_LETTERS_LOWER,
     ZT_LETTERS_UPPER,
     ZT_LETTERS_CAPITALIZED, /* the first letter of the text upper, the others lower */
-    ZT_LETTERS_TITLE        /* of each word */
+    ZT_LETTERS_TITLE,       /* of each word */
+    ZT_LETTERS_TITLE_FILTER /* of what blanks and - ( { [ < divide, as Jinja's filter */
 } zt_letters;
 
 /* Refused where the text has letters beyond ASCII. */
@@ -32,5 +33,6 @@ json_t *zt_template_argument(struct zt_template_run *r, const struct zt_expr *x,
 bool zt_template_takes(struct zt_template_run *r, const struct zt_expr *x,
                        const char *what, const char *names);
 bool zt_template_is_text(const struct zt_template_run *r, const json_t *v);
+bool zt_template_is_white(const char *s, size_t n); /* a character, as str.isspace() */
 
 #endif

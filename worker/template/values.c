@@ -8,6 +8,30 @@
 
 #define NUMBER_BYTES 40
 
+/* true, false, or NULL: it is not lazy. */
+static const json_t *is_fresh(const struct zt_template_run *r, const json_t *v)
+{
+    char at[NUMBER_BYTES];
+
+    snprintf(at, sizeof(at), "%p", (const void *)v);
+    return json_is_array(v) ? json_object_get(r->lazy, at) : NULL;
+}
+
+bool zt_template_is_lazy(const struct zt_template_run *r, const json_t *v)
+{
+    return is_fresh(r, v) != NULL;
+}
+
+json_t *zt_template_set_lazy(struct zt_template_run *r, json_t *list, bool fresh)
+{
+    char at[NUMBER_BYTES];
+
+    snprintf(at, sizeof(at), "%p", (const void *)list);
+    return list && json_object_set_new(r->lazy, at, json_boolean(fresh))
+               ? zt_template_keep(r, NULL)
+               : list;
+}
+
 bool zt_template_is_true(const struct zt_template_run *r, const json_t *v)
 {
     if (v == r->undefined)
@@ -16,7 +40,7 @@ bool zt_template_is_true(const struct zt_template_run *r, const json_t *v)
     case JSON_OBJECT:
         return json_object_size(v) > 0;
     case JSON_ARRAY:
-        return json_array_size(v) > 0;
+        return json_array_size(v) > 0 || zt_template_is_lazy(r, v);
     case JSON_STRING:
         return json_string_length(v) > 0;
     case JSON_INTEGER:
@@ -236,7 +260,7 @@ json_t *zt_template_to_json(struct zt_template_run *r, int line, const json_t *v
     struct dump d = {.indent = indent};
     json_t *text = NULL;
 
-    if (v == r->undefined || v == r->function)
+    if (v == r->undefined || v == r->function || zt_template_is_lazy(r, v))
         return zt_template_fail(r, line, "tojson of what is not defined");
     zt_buf_init(&d.out, ZT_TEMPLATE_BYTES);
     dump(&d, v, 0);
@@ -282,6 +306,14 @@ json_t *zt_template_items(struct zt_template_run *r, int line, json_t *v)
     json_t *list, *value;
     const char *key;
 
+    if (zt_template_is_lazy(r, v)) {
+        if (!json_is_true(is_fresh(r, v)))
+            return zt_template_fail(r, line,
+                                    "what a filter makes is gone through twice, and is "
+                                    "nothing then: | list keeps it");
+        return zt_template_set_lazy(r, v, false) ? zt_template_keep(r, json_copy(v))
+                                                 : NULL;
+    }
     if (json_is_array(v))
         return v;
     if (v == r->undefined)

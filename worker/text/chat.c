@@ -1,5 +1,6 @@
 #include "worker/text/chat.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,22 +37,40 @@ static char *read_file(const char *path, size_t *n)
     return text;
 }
 
-/* Of several templates the default one. */
-static const json_t *default_template(const json_t *config)
+/* Of several templates the one of this name. */
+static const json_t *named_template(const json_t *config, const char *wanted)
 {
     const json_t *all = json_object_get(config, "chat_template"), *one;
     size_t i;
 
-    if (!json_is_array(all))
-        return all;
     json_array_foreach((json_t *)all, i, one)
     {
         const char *name = json_string_value(json_object_get(one, "name"));
 
-        if (name && strcmp(name, "default") == 0)
+        if (name && strcmp(name, wanted) == 0)
             return json_object_get(one, "template");
     }
     return NULL;
+}
+
+static const json_t *default_template(const json_t *config)
+{
+    const json_t *all = json_object_get(config, "chat_template");
+
+    return json_is_array(all) ? named_template(config, "default") : all;
+}
+
+/* transformers has another template for rows with tools; config: where templates are in it. */
+static bool has_tool_use(const char *folder, const json_t *config)
+{
+    char *path = NULL;
+    bool has = config && named_template(config, "tool_use");
+
+    if (asprintf(&path, "%s/additional_chat_templates/tool_use.jinja", folder) < 0)
+        return has;
+    has = has || access(path, F_OK) == 0;
+    free(path);
+    return has;
 }
 
 /* bos_token and eos_token may be those of the class of the tokenizer. */
@@ -98,7 +117,7 @@ zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *ha
     json_t *special =
         rc ? NULL : zt_folder_load(folder, "special_tokens_map.json", false, &rc, fault);
     const json_t *in_config = default_template(config);
-    struct zt_chat_source s = {NULL, NULL, 0, NULL};
+    struct zt_chat_source s = {.name = NULL};
 
     if (rc) {
         json_decref(config);
@@ -107,6 +126,7 @@ zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *ha
     if (asprintf(&s.name, "%s/chat_template.jinja", folder) < 0)
         s.name = NULL;
     s.text = s.name ? read_file(s.name, &s.n) : NULL;
+    s.has_tool_use = has_tool_use(folder, s.text ? NULL : config);
     if (s.name && !s.text && json_is_string(in_config)) {
         free(s.name);
         if (asprintf(&s.name, "%s/tokenizer_config.json: chat_template", folder) < 0)
@@ -133,7 +153,7 @@ void zt_chat_release(struct zt_chat_source *s)
     free(s->name);
     free(s->text);
     json_decref(s->tokens);
-    *s = (struct zt_chat_source){NULL, NULL, 0, NULL};
+    *s = (struct zt_chat_source){.name = NULL};
 }
 
 /* ---- rendering ---- */
@@ -155,9 +175,60 @@ zt_err zt_chat_open(const struct zt_tokenizer *t, struct zt_template **out,
     return zt_template_parse(t->chat.name, t->chat.text, t->chat.n, out, fault);
 }
 
-static zt_err check_messages(const json_t *messages, const char *column,
-                             struct zt_fault *fault)
+/* A number that JSON has and 64 bits have not is read as a real one: its digits are gone. */
+static bool has_huge_number(const json_t *v)
 {
+    const char *key;
+    json_t *value;
+    size_t i;
+
+    json_array_foreach((json_t *)v, i, value)
+    {
+        if (has_huge_number(value))
+            return true;
+    }
+    json_object_foreach((json_t *)v, key, value)
+    {
+        if (has_huge_number(value))
+            return true;
+    }
+    return json_is_real(v) && fabs(json_real_value(v)) >= 0x1p63;
+}
+
+static zt_err check_tools(const struct zt_tokenizer *t, const json_t *tools,
+                          struct zt_fault *fault)
+{
+    const json_t *one;
+    size_t i;
+
+    if (!tools || json_is_null(tools))
+        return ZT_OK;
+    if (t->chat.has_tool_use)
+        return zt_fault_set(
+            fault, ZT_E_FORMAT,
+            "the row has \"tools\", for which the tokenizer's folder has a "
+            "template \"tool_use\", and the default one is read: write that "
+            "one into its chat_template.jinja, and take "
+            "additional_chat_templates away");
+    if (!json_is_array(tools))
+        return zt_fault_set(
+            fault, ZT_E_FORMAT, "\"tools\" is %s, and is to be a list of objects%s",
+            json_is_string(tools) ? "text" : "no list",
+            json_is_string(tools) ? ": jq -c '.tools |= fromjson' FILE makes that"
+                                  : "; correct it, or take it out");
+    json_array_foreach((json_t *)tools, i, one)
+    {
+        if (!json_is_object(one))
+            return zt_fault_set(fault, ZT_E_FORMAT, "\"tools\"[%zu] is no object", i);
+    }
+    return ZT_OK;
+}
+
+static zt_err check_messages(const struct zt_tokenizer *t, const json_t *row,
+                             const char *column, struct zt_fault *fault)
+{
+    const json_t *messages = json_object_get(row, column);
+    const json_t *tools = json_object_get(row, "tools");
     const json_t *one;
     size_t i;
 
@@ -171,7 +242,54 @@ static zt_err check_messages(const json_t *messages, const char *column,
             return zt_fault_set(fault, ZT_E_FORMAT, "\"%s\"[%zu] has no \"role\"", column,
                                 i);
     }
-    return ZT_OK;
+    if (has_huge_number(messages) || has_huge_number(tools))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "a number in \"%s\" is beyond 64 bits, and would be written "
+                            "otherwise than it stands; make it text",
+                            has_huge_number(tools) ? "tools" : column);
+    return check_tools(t, tools, fault);
+}
+
+/*
+ * What an assistant thinks has three names, and templates read one of them: as in transformers,
+ * the first that is there is `reasoning_content`, and `thinking` where that is not there itself.
+ */
+static json_t *name_reasoning(json_t *message)
+{
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    json_t *reasoning = NULL, *copy;
+
+    for (size_t i = 0; !reasoning && i < sizeof(names) / sizeof(*names); i++) {
+        reasoning = json_object_get(message, names[i]);
+        reasoning = json_is_null(reasoning) ? NULL : reasoning;
+    }
+    if (!reasoning)
+        return json_incref(message);
+    copy = json_object();
+    if (!copy || json_object_set(copy, "thinking", reasoning) ||
+        json_object_update(copy, message) ||
+        json_object_set(copy, "reasoning_content", reasoning)) {
+        json_decref(copy);
+        return NULL;
+    }
+    return copy;
+}
+
+/* NULL: no memory. */
+static json_t *name_all_reasoning(const json_t *messages)
+{
+    json_t *all = json_array();
+    json_t *one;
+    size_t i;
+
+    json_array_foreach((json_t *)messages, i, one)
+    {
+        if (all && json_array_append_new(all, name_reasoning(one))) {
+            json_decref(all);
+            all = NULL;
+        }
+    }
+    return all;
 }
 
 /* The text of these messages. What a row has not is none, as it is in transformers. */
@@ -183,7 +301,8 @@ static zt_err render_some(const struct zt_tokenizer *t,
     json_t *tools = json_object_get(row, "tools"), *values = json_copy(t->chat.tokens);
     zt_err rc = ZT_OK;
 
-    if (!values || json_object_set(values, "messages", messages) ||
+    if (!values ||
+        json_object_set_new(values, "messages", name_all_reasoning(messages)) ||
         json_object_set_new(values, "add_generation_prompt", json_boolean(prompts)) ||
         json_object_set_new(values, "documents", json_null()) ||
         json_object_set_new(values, "tools", tools ? json_incref(tools) : json_null()))
@@ -293,7 +412,7 @@ zt_err zt_chat_render(const struct zt_tokenizer *t, const struct zt_template *te
     size_t begin = zt_buf_used(out);
     struct answers a = {
         .t = t, .template = template, .row = row, .messages = messages, .fault = fault};
-    zt_err rc = check_messages(messages, column, fault);
+    zt_err rc = check_messages(t, row, column, fault);
 
     if (!rc)
         rc = render_some(t, template, row, messages, false, out, answers, fault);
@@ -309,7 +428,7 @@ zt_err zt_chat_prompt(const struct zt_tokenizer *t, const struct zt_template *te
                       struct zt_fault *fault)
 {
     json_t *messages = json_object_get(row, column);
-    zt_err rc = check_messages(messages, column, fault);
+    zt_err rc = check_messages(t, row, column, fault);
 
     return rc ? rc : render_some(t, template, row, messages, true, out, NULL, fault);
 }

@@ -504,3 +504,51 @@ bool zt_folder_leaves_types_out(const char *folder)
     json_decref(json);
     return out;
 }
+
+/* ---- beside a tokenizer.json ---- */
+
+static zt_err check_token(const struct zt_tokenizer *t, const char *folder,
+                          const char *name, const char *text, struct zt_fault *fault)
+{
+    if (!text || zt_tokenizer_id(t, text) >= 0)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_FORMAT,
+        "%s/%s: the token \"%s\" is not in tokenizer.json, where transformers would add "
+        "it: "
+        "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it there",
+        folder, name, text);
+}
+
+zt_err zt_folder_check_tokens(const char *folder, const struct zt_tokenizer *t,
+                              struct zt_fault *fault)
+{
+    static const char *const roles[] = {"bos_token", "eos_token"};
+    static const char *const lists[] = {
+        "added_tokens_decoder", "additional_special_tokens", "extra_special_tokens"};
+    static const char config_name[] = "tokenizer_config.json";
+    static const char added_name[] = "added_tokens.json";
+    struct folder f = {.path = folder, .fault = fault};
+    zt_err rc = ZT_OK;
+    json_t *config = load(&f, config_name, false, &rc), *one;
+    json_t *added = rc ? NULL : load(&f, added_name, false, &rc);
+    const char *key;
+    size_t i;
+
+    for (i = 0; !rc && i < sizeof(roles) / sizeof(*roles); i++)
+        rc = check_token(t, folder, config_name,
+                         zt_folder_token_text(json_object_get(config, roles[i])), fault);
+    for (size_t k = 0; k < sizeof(lists) / sizeof(*lists); k++) {
+        json_t *list = json_object_get(config, lists[k]);
+
+        json_object_foreach(list, key, one) if (!rc) rc =
+            check_token(t, folder, config_name, zt_folder_token_text(one), fault);
+        json_array_foreach(list, i, one) if (!rc) rc =
+            check_token(t, folder, config_name, zt_folder_token_text(one), fault);
+    }
+    json_object_foreach(added, key, one) if (!rc) rc =
+        check_token(t, folder, added_name, key, fault);
+    json_decref(config);
+    json_decref(added);
+    return rc;
+}

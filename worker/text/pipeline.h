@@ -290,7 +290,8 @@ struct zt_chat_source {
     char *name; /* of the template, for messages */
     char *text; /* (n); NULL: there is none */
     size_t n;
-    json_t *tokens; /* bos_token, eos_token, ... of an object */
+    json_t *tokens;    /* bos_token, eos_token, ... of an object */
+    bool has_tool_use; /* another template is for rows with tools */
 };
 
 /* *hash changes with what it reads. ZT_E_FORMAT: a file of it is malformed; ZT_E_NOMEM. */
@@ -361,6 +362,9 @@ char *zt_folder_token(const char *folder, const char *role);
 /* Whether tokenizer_config.json leaves token_type_ids out: by its model_input_names, else by a
  * class that has none. */
 bool zt_folder_leaves_types_out(const char *folder);
+/* Of a folder with a tokenizer.json: refused where another file names a token that it has not. */
+zt_err zt_folder_check_tokens(const char *folder, const struct zt_tokenizer *t,
+                              struct zt_fault *fault);
 /* A folder without tokenizer.json: the same as JSON, of its older files. The caller puts
  * *out back; *hash is of the files. */
 zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,

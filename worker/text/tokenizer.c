@@ -235,7 +235,10 @@ zt_err zt_tokenizer_open(const char *folder, struct zt_tokenizer **out,
         t->end = zt_tokenizer_id(t, end);
     free(end);
     t->without_types = zt_folder_leaves_types_out(folder);
-    rc = zt_chat_load(folder, &t->chat, &t->hash, fault);
+    if (has(folder, "tokenizer.json"))
+        rc = zt_folder_check_tokens(folder, t, fault);
+    if (!rc)
+        rc = zt_chat_load(folder, &t->chat, &t->hash, fault);
     if (rc)
         zt_tokenizer_close(t);
     else

@@ -168,6 +168,50 @@ static void assert_refused(const char *text, const char *why)
         fail_msg("%s: %s", text, fault.text);
 }
 
+/* What Jinja has in other places than one may think. */
+static void test_corners_are_jinjas(void **state)
+{
+    (void)state;
+    assert_renders("{{ \"it's a-b c_d\" | title }} {{ \"it's\".title() }}",
+                   "It's A-B C_d It'S");
+    assert_renders(
+        "{{ 'a\u00a0b c'.split() | join('/') }} {{ 1.0 % 0.1 }} {{ 1.0 // 0.1 }} "
+        "{{ -7.5 // 2 }} {{ -7.5 % 2 }}",
+        "a/b/c 0.09999999999999995 9.0 -4.0 0.5");
+    /* what a filter makes is true and has no items before it is a list */
+    assert_renders(
+        "{{ 'yes' if messages | selectattr('role', 'equalto', 'x') else 'no' }} "
+        "{{ 'yes' if messages | selectattr('role', 'equalto', 'x') | list else "
+        "'no' }} {{ (messages | map(attribute='role'))[0] is defined }} {{ "
+        "'user' in messages | map(attribute='role') }}",
+        "yes no False True");
+    assert_refused(
+        "{% set roles = messages | map(attribute='role') %}\n{{ roles | join }}"
+        "{{ roles | join }}",
+        "chat:2: what a filter makes is gone through twice");
+    assert_renders("{{ [{'f': {'name': 'a'}}, {'f': {'name': 'b'}}] | "
+                   "map(attribute='f.name') | join(',') }} {{ [{'f': {'n': 1}}, {'f': "
+                   "{'n': 2}}] | selectattr('f.n', 'equalto', 2) | list | length }}",
+                   "a,b 1");
+    /* a method comes before an item, and an item before a method in brackets */
+    assert_renders("{% set d = {'items': 1, 'pop': 2} %}{{ d['items'] }} {{ d.items is "
+                   "callable }} {{ d.pop is defined }} {{ d['keys'] is defined }} {{ "
+                   "d['x'] is defined }}{% set ns = namespace(items=3) %} {{ ns.items }}",
+                   "1 True False True False 3");
+    assert_renders(
+        "{% generation %}{% set a = 1 %}{{ a }}{% endgeneration %}{{ a is "
+        "defined }}{% set t %}{% set b = 1 %}{{ b }}{% endset %}{{ t }}{{ b is "
+        "defined }}",
+        "1False1False");
+    assert_renders(
+        "{{ true is sameas 1 }} {{ none is sameas none }} {{ true is odd }} {{ "
+        "x is sequence }} {{ x == 'undefined' }} {{ 'y' if 0 | safe }}",
+        "False True True True False y");
+    assert_refused("{{ 'a' is odd }}", "chat:1: 'is odd' of text");
+    assert_refused("{{ messages | tojson(2) }}", "tojson takes indent= by its name");
+    assert_refused("{{ messages | tojson(indent='x') }}", "tojson: indent is none, or");
+}
+
 static void test_what_is_not_known_is_named_with_its_line(void **state)
 {
     (void)state;
@@ -277,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_blanks_are_stripped_as_transformers_does),
         cmocka_unit_test(test_expressions_are_pythons),
         cmocka_unit_test(test_arguments_of_filters_count),
+        cmocka_unit_test(test_corners_are_jinjas),
         cmocka_unit_test(test_what_is_not_known_is_named_with_its_line),
         cmocka_unit_test(test_no_template_runs_for_ever),
         cmocka_unit_test(test_damaged_templates_do_no_harm),

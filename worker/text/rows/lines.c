@@ -129,6 +129,13 @@ static zt_err put_both(const struct zt_lines_job *job, struct hand *h, const cha
     return rc ? rc : put_text(job, h, text + source, n - source);
 }
 
+static bool is_blank(const char *text, size_t n)
+{
+    while (n && text[n - 1] && strchr(" \t\n\v\f\r", text[n - 1]))
+        n--;
+    return !n;
+}
+
 /* Words of the tokenizer's are in the fault where they say more than that there is no memory. */
 static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char *text,
                       size_t n)
@@ -138,6 +145,8 @@ static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char
     uint32_t count;
     zt_err rc;
 
+    if (job->masked && is_blank(text, n))
+        n = 0;
     if (job->pair.separate)
         rc = put_both(job, h, text, n, target->from);
     else
@@ -153,7 +162,8 @@ static zt_err put_ids(const struct zt_lines_job *job, struct hand *h, const char
 static zt_err encode_line(const struct zt_lines_job *job, struct hand *h, size_t from,
                           size_t to)
 {
-    zt_err rc = put_ids(job, h, job->text + from, to - from);
+    bool feeds = job->masked && to > from && job->text[to - 1] == '\n';
+    zt_err rc = put_ids(job, h, job->text + from, to - from - feeds);
 
     return rc ? zt_fault_context(&h->fault, rc, "%s: line at byte %zu", job->name, from)
               : ZT_OK;
@@ -225,17 +235,32 @@ static zt_err text_of_row(const struct zt_lines_job *job, struct hand *h, size_t
     return ZT_OK;
 }
 
+/* How many of the last ids end a pair: those of the frame, and the eos_token behind others. */
+static size_t num_ends(const struct zt_tokenizer *t)
+{
+    const struct zt_row_frame frame = zt_tokenizer_frame(t);
+    int32_t end = zt_tokenizer_end(t);
+    size_t n = frame.after.num;
+
+    return n + (end >= 0 && !(n && frame.after.ids[n - 1] == end));
+}
+
 /* Of the ids that begin at byte `before` of h->ids, what is no answer is marked. */
 static zt_err mark_context(const struct zt_lines_job *job, struct hand *h, size_t before,
                            const char *text, size_t n)
 {
     const struct zt_template_span *s = (const void *)zt_buf_head(&h->answers);
     int32_t *ids = (int32_t *)(void *)(h->ids.data + h->ids.off + before);
+    size_t num = (zt_buf_used(&h->ids) - before) / sizeof(*ids);
 
+    if (job->pair.source && job->tokenizer && s->from == n) { /* what ends it is learnt */
+        for (size_t i = 0; i + num_ends(job->tokenizer) < num; i++)
+            ids[i] = ~ids[i];
+        return ZT_OK;
+    }
     if (job->tokenizer)
         return zt_chat_mark_context(h->encoder, text, n, frames(job), &h->answers, ids,
-                                    (zt_buf_used(&h->ids) - before) / sizeof(*ids),
-                                    &h->fault);
+                                    num, &h->fault);
     for (size_t i = 0; i < s->from; i++) /* bytes */
         ids[i] = ~ids[i];
     return ZT_OK;

@@ -30,6 +30,8 @@ struct zt_lines_job {
     int32_t end;
     const struct zt_records *records; /* of the text; NULL: lines */
     const char *column;               /* of records */
+    bool
+        masked; /* of masked tokens: a line has no line feed, and blanks alone are no text */
     bool column_is_guessed;   /* by the first row: others may not be of another kind */
     struct zt_text_pair pair; /* of records that are pairs; zeroed: they are not */
     const struct zt_template
