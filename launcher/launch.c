@@ -312,31 +312,23 @@ static void check_behind(const struct zt_launch *l, struct zt_problems *report)
     }
 }
 
-/* What else is said beside --ctl, --attach or --estimate, which start no job. */
+/* Beside --ctl, --attach and --estimate, which start no job, nobody shall wait for what these do. */
 static void check_beside(const struct zt_launch *l, const char *with,
-                         const char *const *more, struct zt_problems *report)
+                         struct zt_problems *report)
 {
-    static const char *const always[] = {"log_format", "log_level", "quiet", "verbose",
-                                         "color"};
+    static const char *const names[] = {"timeout", "summary", "detach", "dry_run",
+                                        "check_config"};
 
-    for (const struct zt_option *o = zt_launch_options; o->name; o++) {
-        bool fits = strcmp(o->name, with) == 0;
-
-        for (size_t i = 0; i < sizeof(always) / sizeof(*always); i++)
-            fits = fits || strcmp(o->name, always[i]) == 0;
-        for (int i = 0; more && more[i]; i++)
-            fits = fits || strcmp(o->name, more[i]) == 0;
-        if (!fits && zt_args_value(l->args, o->name)->from == ZT_FROM_FLAG)
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (zt_args_value(l->args, names[i])->from == ZT_FROM_FLAG)
             zt_problems_add(report, ZT_E_USAGE,
                             "--%s has no effect with --%s, which starts no job: leave it "
                             "out",
-                            o->name, with);
-    }
+                            names[i], with);
 }
 
 static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems *report)
 {
-    static const char *const of_estimate[] = {"num_gpus", "num_nodes", NULL};
     bool dashes;
     int rest;
 
@@ -373,12 +365,12 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
                             : l->include ? "--include"
                                          : "--exclude");
         else
-            check_beside(l, "estimate", of_estimate, report);
+            check_beside(l, "estimate", report);
         return;
     }
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
-        check_beside(l, l->ctl_job ? "ctl" : "attach", NULL, report);
+        check_beside(l, l->ctl_job ? "ctl" : "attach", report);
         if (l->target_argc > (l->ctl_job ? 1 : 0) && !saves_weights(l))
             zt_problems_add(
                 report, ZT_E_USAGE, "%s: '%s' is one word too many; options come first",
