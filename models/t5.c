@@ -154,9 +154,10 @@ static zt_err read_sizes(zt_model *m, struct t5 *net)
     net->vocab = pick(m, "vocab_size", vocab && !zt_model_has_config(m) ? vocab : 32128);
     net->gated = read_gated(m, base->v1_1);
     net->tied = imported_flag(m, "tie_word_embeddings", !base->v1_1);
-    net->scaled = imported_flag( /* null: they are not */
-        m, "scale_decoder_outputs",
-        net->tied && !zt_model_config_has(m, "scale_decoder_outputs"));
+    /* null: they are not */
+    net->scaled =
+        imported_flag(m, "scale_decoder_outputs",
+                      net->tied && !zt_model_config_has(m, "scale_decoder_outputs"));
     net->dropout = (float)pick_dropout(m, "dropout_rate", dropout_left_out(m));
     net->eps = (float)imported_real(m, "layer_norm_epsilon", 1e-6, 1e-12, 1);
     net->factor = (float)imported_real(m, "initializer_factor", 1, 0, 1e6);

@@ -71,6 +71,8 @@ check "an option of draws without draws is said" test "$(unused 'top_k.* has no 
 check "... with beams, too" test "$(unused 'top_p.* has no effect: texts are drawn with --do_sample' --num_beams 2 --top_p 0.5)" = 1
 check "... and so is --do_sample itself" test "$(unused 'do_sample has no effect: with --temperature 0' --temperature 0 --do_sample)" = 1
 check "... and with draws there is nothing to say" test "$(unused 'has no effect' --temperature 0.5 --top_k 3 --top_p 0.5)" = 0
+check "what is of rows does nothing to a prompt" test "$(unused 'source_prefix has no effect: no file of rows is read' --source_prefix x)" = 1
+check "... nor what is of losses" test "$(unused 'label_smoothing has no effect: nothing is trained' --label_smoothing 0.1)" = 1
 check "a folder in which nothing is saved is said" test "$(unused 'output_dir has no effect: texts go to standard output, and nothing is saved' --output_dir "$tmp/none")" = 1
 check "... and is not made" test ! -e "$tmp/none"
 check "... but not where an evaluation goes" test "$(unused 'output_dir has no effect' --output_dir "$tmp/some" --eval_file README.md --do_eval)" = 0

@@ -77,6 +77,10 @@ static const char *const of_evaluation_alone[] = {
     "greater_is_better", NULL};
 static const char *const of_parts[] = {"eval_fraction", NULL};
 static const char *const of_best[] = {"metric_for_best_model", "greater_is_better", NULL};
+static const char *const of_losses[] = {"label_smoothing_factor", NULL};
+static const char *const of_rows[] = {
+    "source_prefix", "source_column", "target_column",     "source_lang",
+    "target_lang",   "text_column",   "max_train_samples", NULL};
 static const char *const of_stopping[] = {"early_stopping_threshold", NULL};
 static const char *const of_text[] = {
     "do_sample",      "temperature",          "top_k",
@@ -125,6 +129,10 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
          "has no effect: nothing is evaluated; add --do_eval"},
         {run->do_eval && run->eval_files && run->eval_files[0], of_parts,
          "has no effect: what is evaluated is in --eval_file"},
+        {!has_files, of_losses,
+         "has no effect: nothing is trained, and nothing evaluated"},
+        {!has_files, of_rows,
+         "has no effect: no file of rows is read, and a prompt is taken as it is"},
         {run->do_train && run->early_stopping_patience == 0, of_stopping,
          "has no effect without --early_stopping_patience"},
         {!writes, of_text,

@@ -56,7 +56,8 @@ static zt_err take_names(const json_t *config, const char *path, struct zt_label
     zt_err rc = ZT_OK;
 
     if (!num)
-        return add_unnamed(l, unnamed > 0 && unnamed <= MOST_UNNAMED ? unnamed : 2, fault);
+        return add_unnamed(l, unnamed > 0 && unnamed <= MOST_UNNAMED ? unnamed : 2,
+                           fault);
     for (size_t i = 0; !rc && i < num; i++) {
         char key[24], room[ZT_LABEL_DIGITS];
         const json_t *value;

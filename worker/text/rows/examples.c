@@ -153,7 +153,8 @@ static zt_err check_columns(const struct zt_example_spec *spec,
                               "not: give all rows the same columns, or read one alone, "
                               "--text_column %s",
                               own.text, own.pair, c->text);
-    else if (!rc && !spec->unlabelled && strcmp(own.label, c->label) != 0)
+    else if (!rc && !spec->unlabelled && own.label && c->label &&
+             strcmp(own.label, c->label) != 0)
         rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,
                               "the row has labels in \"%s\", and the first row has not: "
                               "give all rows the same columns, or say which is meant, "
