@@ -292,12 +292,13 @@ zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char
             : is_list_or_null(row, "messages") ? "messages"
             : is_around_rows(r, to, row)       ? NULL
                                                : only_text(row);
-    if (!found || !json_object_get(row, found))
+    if (!found || !json_object_get(row, found)) {
         rc = refuse_column(r, from, row, wanted, fault);
-    else if (!wanted)
-        rc = check_guess(r, from, row, found, fault);
-    if (!rc && !(*name = strdup(found)))
-        rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);
+    } else {
+        rc = wanted ? ZT_OK : check_guess(r, from, row, found, fault);
+        if (!rc && !(*name = strdup(found)))
+            rc = zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", r->path);
+    }
     json_decref(row);
     return rc;
 }

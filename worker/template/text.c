@@ -160,7 +160,8 @@ static bool is_letter(char c)
 static bool begins_word(zt_letters how, char before)
 {
     if (how == ZT_LETTERS_TITLE_FILTER)
-        return zt_template_is_white(&before, 1) || strchr("-({[<", before);
+        return zt_template_is_space(before) || (before >= 0x1C && before <= 0x1F) ||
+               (before && strchr("-({[<", before));
     return how == ZT_LETTERS_TITLE && !is_letter(before);
 }
 
