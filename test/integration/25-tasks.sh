@@ -158,8 +158,17 @@ other_kind() { # TASK FILE FOLDER ARGS...: one step over weights whose head is o
 }
 says() { tr -d '\\' <"$tmp/o" | grep -qF -- "$1"; }
 refuses_kind() { ! other_kind "$1" "$2" "$3" && says "$4"; }
+for i in 1 2 3; do echo "{\"tokens\": [\"w$i\", \"w3\"], \"ner_tags\": [\"A\", \"$([ $i = 1 ] && echo B || echo C)\"]}"; done >"$tmp/three-tags.jsonl"
+check "so are tags over a head of as many classes, with the way out" refuses_kind tag three-tags.jsonl "$tmp/three" \
+    'was trained for --task classify, and has no head for --task tag; with --ignore_mismatched_sizes one begins as new'
+bert 1 "$tmp/o" classify classes.jsonl --model_name_or_path "$tmp/three" --max_steps 1 --learning_rate 0 --save_steps 1 --output_dir "$tmp/kept"
+for folder in "$tmp/three" "$tmp/kept/checkpoint-1"; do
+    check "  which is one" other_kind tag three-tags.jsonl "$folder" --ignore_mismatched_sizes --learning_rate 0
+    "$bin/zckpt" diff "$tmp/three" "$tmp/kind-tag" >"$tmp/o"
+    check "  by which the head is new, and the rest is as it was" sh -c 'grep -q "classifier.weight.*differ" "$1" && ! grep -q "encoder.*differ" "$1"' - "$tmp/o"
+done
 check "numbers over a head of classes are refused, with the way out" refuses_kind regress numbers.tsv "$tmp/three" \
-    'another --task is for it, or with --ignore_mismatched_sizes a head that begins as new; this one takes ["regression"]'
+    'was trained for --task classify, and has no head for --task regress; with --ignore_mismatched_sizes one begins as new'
 check "  which is one" other_kind regress numbers.tsv "$tmp/three" --ignore_mismatched_sizes
 check "  by which the head begins as new" says '2 parameters are not in '
 check "  and is of numbers then" grep -q '"problem_type": *"regression"' "$tmp/kind-regress/config.json"

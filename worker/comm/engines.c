@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "worker/comm/shm/layout.h"
+
 /* "auto" takes the first whose is_default() says so. */
 static const struct zt_comm_engine *const engines[] = {
     &zt_comm_solo, &zt_comm_shm, &zt_comm_mpi, &zt_comm_tcp, &zt_comm_faulty,
@@ -38,8 +40,11 @@ zt_comm_needs zt_comm_missing(const struct zt_comm_config *cfg)
     const struct zt_comm_engine *e =
         is_auto(cfg) ? default_engine(cfg) : engine_named(cfg->engine);
 
+    if (!e && is_auto(cfg))
+        return cfg->world > ZT_SHM_MAX_WORLD ? ZT_COMM_NEEDS_BOOTSTRAP
+                                             : ZT_COMM_NEEDS_EITHER;
     if (!e)
-        return is_auto(cfg) ? ZT_COMM_NEEDS_EITHER : ZT_COMM_NEEDS_NOTHING;
+        return ZT_COMM_NEEDS_NOTHING;
     if ((e->needs == ZT_COMM_NEEDS_SHM_FD && cfg->shm_fd >= 0) ||
         (e->needs == ZT_COMM_NEEDS_BOOTSTRAP && cfg->bootstrap))
         return ZT_COMM_NEEDS_NOTHING;

@@ -76,6 +76,7 @@ struct zt_engine {
     const struct zt_plugin *plugin;
     zt_task task;
     struct zt_labels labels; /* the classes of the task, where it has some */
+    bool head_is_other; /* that of the weights is of another task: it begins as new */
     struct zt_example_spec
         examples; /* how rows of the data are read, where they are that */
 

@@ -26,6 +26,7 @@
 #include "worker/checkpoint/tokenizer_files.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/output_dir.h"
+#include "worker/engine/tasks/task.h"
 
 #define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
 #define MOST_NAMED  8         /* tensors in one sentence */
@@ -128,7 +129,8 @@ static bool is_kept(const struct zt_engine *e, const struct zt_hf_folder *hf,
     const struct zt_safetensors_tensor *t = find_of(e->model, hf, p);
 
     return (p->flags & ZT_EXTRA) &&
-           (!t || (e->run->ignore_mismatched_sizes && !has_shape(t, p)));
+           (!t || zt_head_begins_new(e, p->name) ||
+            (e->run->ignore_mismatched_sizes && !has_shape(t, p)));
 }
 
 /* Everything is checked before the first weight changes; all problems are listed. */
@@ -371,7 +373,9 @@ zt_err zt_engine_load(struct zt_engine *e, struct zt_fault *fault)
         snprintf(e->new_params, sizeof(e->new_params),
                  "%d parameters are not in %s%s: they begin as new (%s%s)%s", kept,
                  zt_hf_folder_dir(hf),
-                 e->run->ignore_mismatched_sizes ? ", or of another size there" : "",
+                 e->head_is_other                  ? ", or of another task there"
+                 : e->run->ignore_mismatched_sizes ? ", or of another size there"
+                                                   : "",
                  first->name, kept > 1 ? ", ..." : "",
                  e->run->do_train ? "" : ", and nothing trains them here");
     free(piece);

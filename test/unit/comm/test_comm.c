@@ -22,6 +22,20 @@ static void test_auto_is_solo_for_a_world_of_one(void **state)
     zt_comm_close(NULL);
 }
 
+static void test_auto_finds_a_way_for_any_number_of_ranks(void **state)
+{
+    struct zt_comm_config cfg = {.engine = "auto", .world = 256, .shm_fd = 3};
+
+    (void)state;
+    assert_int_equal(zt_comm_missing(&cfg), ZT_COMM_NEEDS_NOTHING); /* shm */
+    cfg.world = 257;
+    assert_int_equal(zt_comm_missing(&cfg), ZT_COMM_NEEDS_BOOTSTRAP); /* tcp */
+    cfg.shm_fd = -1;
+    assert_int_equal(zt_comm_missing(&cfg), ZT_COMM_NEEDS_BOOTSTRAP);
+    cfg.world = 256;
+    assert_int_equal(zt_comm_missing(&cfg), ZT_COMM_NEEDS_EITHER);
+}
+
 static void assert_open_fails(const char *engine, int rank, int world, zt_err code,
                               const char *part)
 {
@@ -208,6 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_auto_is_solo_for_a_world_of_one),
+        cmocka_unit_test(test_auto_finds_a_way_for_any_number_of_ranks),
         cmocka_unit_test(test_open_refuses_what_it_cannot_be),
         cmocka_unit_test(test_solo_scales_and_rounds),
         cmocka_unit_test(test_shm_of_one_rank_is_solo),

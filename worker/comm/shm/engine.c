@@ -493,7 +493,7 @@ static bool shm_failed(const void *self, struct zt_fault *fault)
 
 static bool shm_is_default(const struct zt_comm_config *cfg)
 {
-    return cfg->shm_fd >= 0;
+    return cfg->shm_fd >= 0 && cfg->world <= ZT_SHM_MAX_WORLD;
 }
 
 const struct zt_comm_engine zt_comm_shm = {

@@ -259,9 +259,10 @@ zt_err zt_shm_group_join(struct zt_shm_group *g, const struct zt_comm_config *cf
 
     memset(g, 0, sizeof(*g));
     if (cfg->world > ZT_SHM_MAX_WORLD)
-        return zt_fault_set(fault, ZT_E_LIMIT,
-                            "comm: shm is for at most %d ranks, not %d", ZT_SHM_MAX_WORLD,
-                            cfg->world);
+        return zt_fault_set(fault, ZT_E_UNSUPPORTED,
+                            "comm: shm is for at most %d ranks, not %d; --comm auto, or "
+                            "tcp, takes more",
+                            ZT_SHM_MAX_WORLD, cfg->world);
     if (!(cfg->timeout_s > 0))
         return zt_fault_set(fault, ZT_E_ARG, "comm: shm needs a timeout above 0 s");
     g->fd = cfg->shm_fd;

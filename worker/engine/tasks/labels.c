@@ -132,11 +132,26 @@ static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
     return add_unnamed(l, outputs, fault);
 }
 
-/* Whether a folder has weights of a head, by the names that transformers gives to those that tell
- * classes: without, the head that its config.json speaks of begins as new. */
-static zt_err find_head(const char *folder, bool *trained, struct zt_fault *fault)
+/* By the names that transformers gives to heads that tell classes. */
+static bool is_of_head(const char *name)
 {
     static const char *const heads[] = {"classifier.", "score.", "classification_head."};
+    bool is = false;
+
+    for (size_t k = 0; k < sizeof(heads) / sizeof(heads[0]); k++)
+        is = is || strstr(name, heads[k]);
+    return is;
+}
+
+bool zt_head_begins_new(const struct zt_engine *e, const char *param)
+{
+    return e->head_is_other && is_of_head(param);
+}
+
+/* Whether a folder has weights of a head: without, the head that its config.json speaks of begins
+ * as new. */
+static zt_err find_head(const char *folder, bool *trained, struct zt_fault *fault)
+{
     struct zt_hf_folder *hf = NULL;
     zt_err rc;
 
@@ -145,8 +160,7 @@ static zt_err find_head(const char *folder, bool *trained, struct zt_fault *faul
         return ZT_OK;
     rc = zt_hf_folder_open(folder, &hf, fault);
     for (int i = 0; !rc && i < zt_hf_folder_count(hf); i++)
-        for (size_t k = 0; k < sizeof(heads) / sizeof(heads[0]); k++)
-            *trained |= strstr(zt_hf_folder_at(hf, i)->name, heads[k]) != NULL;
+        *trained |= is_of_head(zt_hf_folder_at(hf, i)->name);
     zt_hf_folder_close(hf);
     return rc;
 }
@@ -385,25 +399,32 @@ static zt_err check_adapters(const struct zt_engine *e, struct zt_fault *fault)
                         folder, zt_task_name(task), zt_task_name(e->task));
 }
 
-/* A head that begins as new is of use to a run that trains it alone. */
-static zt_err check_head(const struct zt_engine *e, struct zt_fault *fault)
+/* A head that begins as new is of use to a run that trains it alone, and one of another task to
+ * none. */
+static zt_err check_head(struct zt_engine *e, struct zt_fault *fault)
 {
     const char *folder = e->run->model_name_or_path, *task;
 
     if (e->run->adapter_name_or_path)
         return check_adapters(e, fault);
-    if (e->run->do_train || !folder || !zt_task_reads_examples(e->task))
+    if (!folder || !zt_task_reads_examples(e->task))
         return ZT_OK;
     task = zt_task_of_trained_head(folder);
     if (task && e->task == ZT_TASK_CLASSIFY &&
         strcmp(task, zt_task_name(ZT_TASK_REGRESS)) == 0)
         return ZT_OK; /* refuse_one() */
-    return !task || strcmp(task, zt_task_name(e->task)) == 0
+    if (!task || strcmp(task, zt_task_name(e->task)) == 0)
+        return ZT_OK;
+    e->head_is_other = e->run->do_train && e->run->ignore_mismatched_sizes;
+    return e->head_is_other
                ? ZT_OK
                : zt_fault_set(fault, ZT_E_CONFIG,
                               "%s was trained for --task %s, and has no head for --task "
-                              "%s; a run that trains nothing needs one that has",
-                              folder, task, zt_task_name(e->task));
+                              "%s; %s",
+                              folder, task, zt_task_name(e->task),
+                              e->run->do_train
+                                  ? "with --ignore_mismatched_sizes one begins as new"
+                                  : "a run that trains nothing needs one that has");
 }
 
 zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault)
