@@ -58,7 +58,7 @@ static void test_open_refuses_what_it_cannot_be(void **state)
     assert_open_fails("solo", 1, 1, ZT_E_ARG, "rank 1 of a world of 1");
     assert_open_fails("solo", 0, 0, ZT_E_ARG, "world of 0");
     assert_open_fails("shm", 0, 2, ZT_E_SYSTEM, "descriptor -1");
-    assert_open_fails("shm", 0, 1000, ZT_E_LIMIT, "at most");
+    assert_open_fails("shm", 0, 1000, ZT_E_UNSUPPORTED, "at most");
     assert_open_fails("faulty", 0, 1, ZT_E_ARG, "faulty:<call>:<engine>");
     assert_open_fails("faulty:0:solo", 0, 1, ZT_E_ARG, "faulty:<call>:<engine>");
     assert_open_fails("faulty:2:nope", 0, 1, ZT_E_UNSUPPORTED, "'nope'");
