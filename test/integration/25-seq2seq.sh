@@ -227,6 +227,10 @@ for side in completion prompt; do
     check "a first row that has the $side alone is told" refused 65 "half.jsonl:1: the row has no \"$other\", it has $side: " \
         as_is t5 --do_train --train_file "$tmp/half.jsonl" --max_steps 1
 done
+cut_off() { as_is t5 --model t5-small --num_layers 1 --d_model 16 --num_heads 2 --d_kv 8 --d_ff 32 --prompt 0123456789 --max_new_tokens 2 "$@" 2>&1 | grep -F 'are read: '; }
+check "a source that is cut off is told" grep -qF 'the longest source has 11 tokens, of which the first 5 and the last are read: that is --max_source_length' \
+    <(cut_off --max_source_length 6)
+check "  and one that is not is not" test -z "$(cut_off --max_source_length 11)"
 check "lengths of pairs are not for other models" refused 2 "--max_source_length is for models that read one text" \
     as_is gpt2 --do_train --train_file "$tmp/pairs.jsonl" --source_column q --target_column a --max_source_length 9 --max_steps 1
 check "a target has one length" refused 2 "--max_target_length 8 and --block_size 9" \

@@ -155,16 +155,25 @@ static zt_err expect_dialogue(struct zt_engine *e, struct zt_fault *fault)
     return ZT_OK;
 }
 
-/* Of a prompt that is longer than the context its end is read. */
+/* Of a prompt that is longer than the context its end is read; of a source its begin, and the token
+ * that ends it. */
 static void tell_of_cut(const struct zt_engine *e, const struct zt_prompts *p)
 {
-    if (e->run->rank == 0 && !e->source_size && p->longest > e->block_size)
-        zt_warn("data",
-                "the longest prompt has %lld tokens, of which the last %lld are read: "
-                "%s",
-                (long long)p->longest, (long long)e->block_size,
-                e->run->block_size ? "that is --block_size"
-                                   : "the model takes no more at once");
+    int64_t most = e->source_size ? e->source_size : e->block_size;
+    char read[64];
+
+    if (e->run->rank || p->longest <= most)
+        return;
+    if (e->source_size)
+        snprintf(read, sizeof(read), "first %lld and the last", (long long)most - 1);
+    else
+        snprintf(read, sizeof(read), "last %lld", (long long)most);
+    zt_warn("data", "the longest %s has %lld tokens, of which the %s are read: %s",
+            e->source_size ? "source" : "prompt", (long long)p->longest, read,
+            e->source_size && e->run->max_source_length ? "that is --max_source_length"
+            : !e->source_size && e->run->block_size     ? "that is --block_size"
+            : most == e->model->max_tokens ? "the model takes no more at once"
+                                           : "--max_source_length takes more");
 }
 
 static zt_err open_prompts(struct zt_engine *e, struct zt_fault *fault)
