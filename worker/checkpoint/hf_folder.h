@@ -49,6 +49,9 @@ const struct zt_safetensors_tensor *zt_hf_folder_find(const struct zt_hf_folder 
 const struct zt_safetensors_tensor *zt_hf_folder_find_alike(const struct zt_hf_folder *hf,
                                                             const char *name);
 
+/* A tensor of a head that tells classes, by the names that transformers gives them. */
+bool zt_hf_is_of_head(const char *name);
+
 /* The folder, for its other files (config.json): never NULL, no slash at the end. */
 const char *zt_hf_folder_dir(const struct zt_hf_folder *hf);
 

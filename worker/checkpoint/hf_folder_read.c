@@ -474,6 +474,16 @@ static const struct zt_safetensors_tensor *find_word(const struct zt_hf_folder *
 }
 
 /* A LayerNorm's weight and bias are gamma and beta in files that came from TensorFlow. */
+bool zt_hf_is_of_head(const char *name)
+{
+    static const char *const heads[] = {"classifier.", "score.", "classification_head."};
+    bool is = false;
+
+    for (size_t i = 0; i < sizeof(heads) / sizeof(heads[0]); i++)
+        is = is || strstr(name, heads[i]);
+    return is;
+}
+
 const struct zt_safetensors_tensor *zt_hf_folder_find_alike(const struct zt_hf_folder *hf,
                                                             const char *name)
 {

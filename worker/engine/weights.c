@@ -26,7 +26,6 @@
 #include "worker/checkpoint/tokenizer_files.h"
 #include "worker/engine/engine.h"
 #include "worker/engine/output_dir.h"
-#include "worker/engine/tasks/task.h"
 
 #define PIECE_ELEMS (1 << 20) /* 4 MiB of fp32: what import and export hold at once */
 #define MOST_NAMED  8         /* tensors in one sentence */
@@ -129,7 +128,7 @@ static bool is_kept(const struct zt_engine *e, const struct zt_hf_folder *hf,
     const struct zt_safetensors_tensor *t = find_of(e->model, hf, p);
 
     return (p->flags & ZT_EXTRA) &&
-           (!t || zt_head_begins_new(e, p->name) ||
+           (!t || (e->head_is_other && zt_hf_is_of_head(p->name)) ||
             (e->run->ignore_mismatched_sizes && !has_shape(t, p)));
 }
 

@@ -10,7 +10,6 @@
 #include "common/log.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/engine/checkpoint/private.h"
-#include "worker/engine/tasks/task.h"
 
 #define CHUNK_ELEMS ((int64_t)1 << 20)
 
@@ -184,7 +183,7 @@ static bool same_shape(const struct zt_ckpt_param *a, const struct zt_param *p)
 
 static bool is_of_new_size(const struct loading *l, int index, const struct zt_param *p)
 {
-    return zt_head_begins_new(l->e, p->name) ||
+    return (l->e->head_is_other && zt_hf_is_of_head(p->name)) ||
            (l->e->run->ignore_mismatched_sizes && !same_shape(&l->m->params[index], p));
 }
 

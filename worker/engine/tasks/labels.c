@@ -132,22 +132,6 @@ static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
     return add_unnamed(l, outputs, fault);
 }
 
-/* By the names that transformers gives to heads that tell classes. */
-static bool is_of_head(const char *name)
-{
-    static const char *const heads[] = {"classifier.", "score.", "classification_head."};
-    bool is = false;
-
-    for (size_t k = 0; k < sizeof(heads) / sizeof(heads[0]); k++)
-        is = is || strstr(name, heads[k]);
-    return is;
-}
-
-bool zt_head_begins_new(const struct zt_engine *e, const char *param)
-{
-    return e->head_is_other && is_of_head(param);
-}
-
 /* Whether a folder has weights of a head: without, the head that its config.json speaks of begins
  * as new. */
 static zt_err find_head(const char *folder, bool *trained, struct zt_fault *fault)
@@ -160,7 +144,7 @@ static zt_err find_head(const char *folder, bool *trained, struct zt_fault *faul
         return ZT_OK;
     rc = zt_hf_folder_open(folder, &hf, fault);
     for (int i = 0; !rc && i < zt_hf_folder_count(hf); i++)
-        *trained |= is_of_head(zt_hf_folder_at(hf, i)->name);
+        *trained |= zt_hf_is_of_head(zt_hf_folder_at(hf, i)->name);
     zt_hf_folder_close(hf);
     return rc;
 }

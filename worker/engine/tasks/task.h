@@ -35,9 +35,6 @@ zt_err zt_engine_open_labels(struct zt_engine *e, struct zt_fault *fault) ZT_MUS
  * of classes or numbers. */
 const char *zt_task_of_trained_head(const char *folder);
 
-/* A parameter of the head, where that of the weights is of another task, even in its shape. */
-bool zt_head_begins_new(const struct zt_engine *e, const char *param);
-
 /* What the task makes of text: set in *how, whose tokenizer is set already. e->examples is
  * written, and has to stay. ZT_E_USAGE: the run has no tokenizer that the task needs, or
  * options of other tasks. */
