@@ -473,7 +473,6 @@ static const struct zt_safetensors_tensor *find_word(const struct zt_hf_folder *
     return t;
 }
 
-/* A LayerNorm's weight and bias are gamma and beta in files that came from TensorFlow. */
 bool zt_hf_is_of_head(const char *name)
 {
     static const char *const heads[] = {"classifier.", "score.", "classification_head."};
@@ -484,6 +483,7 @@ bool zt_hf_is_of_head(const char *name)
     return is;
 }
 
+/* A LayerNorm's weight and bias are gamma and beta in files that came from TensorFlow. */
 const struct zt_safetensors_tensor *zt_hf_folder_find_alike(const struct zt_hf_folder *hf,
                                                             const char *name)
 {
