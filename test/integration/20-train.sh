@@ -42,14 +42,18 @@ check "  and what has no effect then" grep -q -- "--max_steps is for training, a
 check "another size than the weights have is refused" grep -q -- "--model gpt2-large has 36 layers of width 1280, but the config.json of the weights says" "$tmp/o"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
     --eval_steps 1 --top_k 5 --save_total_limit 2 --gradient_checkpointing --logging_steps 1 --max_train_samples 2 \
-    --early_stopping_threshold 0.1 --rates auto >"$tmp/o" 2>&1
+    --early_stopping_threshold 0.1 --rates auto --save_on_each_node >"$tmp/o" 2>&1
 check "rows that --max_train_samples leaves too few of are told as its" grep -q -- "--max_train_samples leaves 65: rows are in it more than once" "$tmp/o"
 check "  patience" grep -q -- "--early_stopping_threshold has no effect without --early_stopping_patience" "$tmp/o"
-check "what will not happen is said: evaluation" grep -q -- "--eval_steps has no effect: nothing is evaluated; add --do_train --do_eval" "$tmp/o"
-check "  text" grep -q -- "--top_k has no effect: no text is made; add --do_train, --prompt and --generate_tokens" "$tmp/o"
+check "what will not happen is said: evaluation" grep -q -- "--eval_steps has no effect: nothing is evaluated; add --do_eval, and --do_train to train as well" "$tmp/o"
+check "  text" grep -q -- "--top_k has no effect: no text is made; add --prompt, and --do_train to train as well" "$tmp/o"
+check "  a folder" grep -q -- "--save_on_each_node has no effect without --output_dir" "$tmp/o"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
     --eval_steps 1 --do_train --do_eval --metric_for_best_model perplexity >"$tmp/advised" 2>&1
 check "  and what is advised trains as well" grep -q "^step 1/1" "$tmp/advised"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
+    --do_train --prompt ab --do_sample --top_k 5 >"$tmp/advised" 2>&1
+check "  and writes" sh -c 'grep -q "^step 1/1" "$1" && grep -q "^ab" "$1" && ! grep -q "has no effect" "$1"' - "$tmp/advised"
 check "  the best that nothing asks for" grep -q -- "--metric_for_best_model has no effect: nothing asks for the best; add --load_best_model_at_end" "$tmp/advised"
 check "  a plan" grep -q -- "--rates has no effect without --dry_run" "$tmp/o"
 check "  what is saved on the way" grep -q -- "--save_total_limit has no effect: nothing is saved on the way; add --save_steps" "$tmp/o"

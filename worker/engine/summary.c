@@ -93,7 +93,8 @@ static const char *const of_temperature[] = {"temperature", NULL};
 static const char *const of_beams[] = {"length_penalty", "early_stopping", NULL};
 static const char *const of_weights[] = {"allow_partial_import",
                                          "ignore_mismatched_sizes", NULL};
-static const char *const of_output[] = {"overwrite_output_dir", NULL};
+static const char *const of_output[] = {"overwrite_output_dir", "save_on_each_node",
+                                        NULL};
 static const char *const of_plan[] = {"rates", NULL};
 static const char *const of_files[] = {"output_dir", NULL};
 
@@ -123,8 +124,10 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
         {run->do_train && strcmp(run->save_strategy, "no") == 0, of_saving,
          "has no effect: nothing is saved on the way; add --save_steps"},
         {run->do_train && !run->do_eval, of_evaluation,
-         said_train ? "has no effect: nothing is evaluated; add --do_eval"
-                    : "has no effect: nothing is evaluated; add --do_train --do_eval"},
+         said_train
+             ? "has no effect: nothing is evaluated; add --do_eval"
+             : "has no effect: nothing is evaluated; add --do_eval, and --do_train "
+               "to train as well"},
         {!run->do_train && !run->do_eval, of_evaluation_alone,
          "has no effect: nothing is evaluated; add --do_eval"},
         {run->do_eval && run->eval_files && run->eval_files[0], of_parts,
@@ -137,9 +140,9 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
          "has no effect without --early_stopping_patience"},
         {!writes, of_text,
          run->do_train && !said_train
-             ? "has no effect: no text is made; add --do_train, --prompt and "
-               "--generate_tokens"
-             : "has no effect: no text is made; add --prompt and --generate_tokens"},
+             ? "has no effect: no text is made; add --prompt, and --do_train to train as "
+               "well"
+             : "has no effect: no text is made; add --prompt"},
         {writes && !run->do_sample && run->temperature != 0, of_temperature,
          "has no effect: texts are drawn with --do_sample"},
         {writes && !run->do_sample, of_draws,
