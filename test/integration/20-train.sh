@@ -52,8 +52,8 @@ check "  a folder" grep -q -- "--save_on_each_node has no effect without --outpu
     --eval_steps 1 --do_train --do_eval --metric_for_best_model perplexity >"$tmp/advised" 2>&1
 check "  and what is advised trains as well" grep -q "^step 1/1" "$tmp/advised"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --block_size 32 --max_steps 1 \
-    --do_train --prompt ab --do_sample --top_k 5 >"$tmp/advised" 2>&1
-check "  and writes" sh -c 'grep -q "^step 1/1" "$1" && grep -q "^ab" "$1" && ! grep -q "has no effect" "$1"' - "$tmp/advised"
+    --do_train --prompt ab --do_sample --top_k 5 >"$tmp/written" 2>&1
+check "  and writes" sh -c 'grep -q "^step 1/1" "$1" && grep -q "^ab" "$1" && ! grep -q "has no effect" "$1"' - "$tmp/written"
 check "  the best that nothing asks for" grep -q -- "--metric_for_best_model has no effect: nothing asks for the best; add --load_best_model_at_end" "$tmp/advised"
 check "  a plan" grep -q -- "--rates has no effect without --dry_run" "$tmp/o"
 check "  what is saved on the way" grep -q -- "--save_total_limit has no effect: nothing is saved on the way; add --save_steps" "$tmp/o"
