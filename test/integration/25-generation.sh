@@ -80,6 +80,26 @@ check "... which is there" test -s "$tmp/some/eval_results.json"
 check "a prompt that is cut off is told, once" test "$(unused 'longest prompt has 20 tokens, of which the last 16 are read: that is --block_size' \
     --tokenizer_name bytes --prompt 12345678901234567890)" = 1
 check "  and one that is not is not" test "$(unused 'are read' --tokenizer_name bytes --prompt 1234567890123456)" = 0
+# one logit that is NaN: no text of what is left of the others
+train 1 "$tmp/log" --max_steps 1 --block_size 16 --n_embd 32 --per_device_train_batch_size 1 --output_dir "$tmp/whole"
+cp -r "$tmp/whole" "$tmp/lost"
+at=$(head -c 20000 "$tmp/lost/model.safetensors" | grep -ao '"transformer\.wte\.weight":[^}]*"data_offsets": *\[[0-9]*' | grep -o '[0-9]*$')
+at=$((8 + $(od -An -tu8 -N8 "$tmp/lost/model.safetensors") + at + (5 * 32 + 5) * 4))
+printf '\377\377\377\377' | dd of="$tmp/lost/model.safetensors" bs=1 seek=$at conv=notrunc status=none
+is_no_text() { # is_no_text OPTIONS...
+    "$bin/zlaunch" -q --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/lost" --block_size 16 --max_new_tokens 3 "$@" >"$tmp/log" 2>&1
+    [ $? -eq 1 ] && grep -q 'behind 2 tokens the model gives token 5 the logit nan: look at the weights (zckpt verify names' "$tmp/log" && return
+    sed 's/^/# /' "$tmp/log"
+    return 1
+}
+check "no text is made of logits of which one is NaN" is_no_text --prompt hi --temperature 0
+check "  drawn" is_no_text --prompt hi
+check "  of the likeliest" is_no_text --prompt hi --top_k 10
+check "  by beams" is_no_text --prompt hi --num_beams 2
+check "  in answer to what is typed" is_no_text --interactive < <(echo hi)
+echo hi >"$tmp/hi.txt"
+check "  of a file" is_no_text --test_file "$tmp/hi.txt" --output_dir "$tmp/texts"
+check "  of which there is none" test ! -e "$tmp/texts/predictions.jsonl"
 # nothing is the end of the text before it, and no byte that anybody wrote
 begins_with() { # begins_with PROMPT: the text as JSON
     "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" "${gpt2[@]}" --tokenizer_name bytes --block_size 16 --prompt "$1" \

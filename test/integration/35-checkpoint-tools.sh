@@ -158,6 +158,12 @@ for type in f32 f16 bf16 q8_0; do
     run "  which is not read" 65 "$zckpt" verify "$tmp/$type.gguf"
     check "  and is not called damaged" has "$tmp/err" "$type.gguf: is a GGUF file, a form that is written and not read"
 done
+cp -r "$tmp/hf" "$tmp/nan" && printf '\377\377\377\377' |
+    dd of="$tmp/nan/model.safetensors" bs=1 seek=$((8 + $(od -An -tu8 -N8 "$tmp/nan/model.safetensors"))) conv=notrunc status=none
+run "q8_0 of a number that it has not" 65 "$zckpt" convert "$tmp/nan" "$tmp/nan.gguf" --to gguf --dtype q8_0
+check "  is none" has "$tmp/err" 'zckpt.*/nan: .* has the number nan, which q8_0 has not: write it with --dtype f32'
+check "  of which nothing is written" test ! -e "$tmp/nan.gguf"
+run "  but the other types have it" 0 "$zckpt" convert "$tmp/nan" "$tmp/nan.gguf" --to gguf --dtype f16
 # what such a file cannot say
 for of in mistral qwen2 qwen3; do
     run "GGUF of $of" 0 "$zckpt" convert test/golden/$of/model "$tmp/$of.gguf"

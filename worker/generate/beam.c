@@ -157,13 +157,12 @@ static void cut_logits(const struct zt_beams *b, float *logits)
         logits[b->choices[i].id] = b->choices[i].p;
 }
 
-static zt_err find_candidates(struct zt_beams *b, float *logits, struct zt_fault *fault)
+static void find_candidates(struct zt_beams *b, float *logits)
 {
     int64_t num = 0, V = b->cfg.vocab;
 
     for (int64_t i = 0; i < b->cfg.num_beams; i++) {
         float *x = logits + i * V;
-        int64_t before = num, numbers = 0;
 
         zt_logits_normalize(x, V);
         zt_logits_apply(b->cfg.rules, b->running[i].ids, b->n, b->num_prompt, x, V,
@@ -173,9 +172,6 @@ static zt_err find_candidates(struct zt_beams *b, float *logits, struct zt_fault
         for (int64_t id = 0; id < V; id++) {
             struct beam_candidate c = {.beam = (int32_t)i, .id = (int32_t)id};
 
-            if (isnan(x[id]))
-                continue;
-            numbers++;
             c.score = c.key = x[id] + b->running[i].score;
             if (num == b->kept && !b->cfg.sampling && c.key <= b->candidates[num - 1].key)
                 continue;
@@ -183,11 +179,8 @@ static zt_err find_candidates(struct zt_beams *b, float *logits, struct zt_fault
                 c.key = drawn_key(b, &c);
             num = offer(b, num, &c);
         }
-        if (!numbers && num == before)
-            return zt_fault_set(fault, ZT_E_NUMERIC, "generation: all logits are NaN");
     }
     b->num = num;
-    return ZT_OK;
 }
 
 static int by_score(const void *a, const void *b)
@@ -283,15 +276,12 @@ static bool can_improve(const struct zt_beams *b)
     return best > (all_finished(b) ? worst : OUT_OF_RACE);
 }
 
-zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done,
-                     struct zt_fault *fault)
+void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done)
 {
     bool last = b->n + 1 - b->num_prompt >= b->cfg.max_new_tokens, goes_on = false;
     struct beam *next = b->next;
-    zt_err rc = find_candidates(b, logits, fault);
 
-    if (rc)
-        return rc;
+    find_candidates(b, logits);
     if (b->cfg.sampling)
         qsort(b->candidates, (size_t)b->num, sizeof(*b->candidates), by_score);
     for (int64_t k = 0; k < b->num; k++) {
@@ -307,7 +297,6 @@ zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *don
     b->may_improve = b->may_improve && can_improve(b);
     *done = !b->may_improve || !goes_on ||
             (b->cfg.early_stopping == ZT_STOP_FIRST && all_finished(b));
-    return ZT_OK;
 }
 
 const int32_t *zt_beams_ids(const struct zt_beams *b, int64_t i, int64_t *n)

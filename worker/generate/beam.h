@@ -41,12 +41,11 @@ zt_err zt_beams_open(const struct zt_beam_config *cfg, const int32_t *ids, int64
 void zt_beams_close(struct zt_beams *b); /* NULL is fine */
 
 /*
- * logits (num_beams, vocab) of the texts of all beams are overwritten. Then beam i is what
- * beam from[i] was (num_beams), and a token more. *done: the search has ended. ZT_E_NUMERIC:
- * every logit of a beam is NaN.
+ * logits (num_beams, vocab) of the texts of all beams, none of them NaN or +inf, are
+ * overwritten. Then beam i is what beam from[i] was (num_beams), and a token more. *done: the
+ * search has ended.
  */
-zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done,
-                     struct zt_fault *fault) ZT_MUST_CHECK;
+void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done);
 
 /* The text of beam i that goes on; valid until the next step. */
 const int32_t *zt_beams_ids(const struct zt_beams *b, int64_t i, int64_t *n);

@@ -17,7 +17,7 @@
 /*
  * Collective. Until the input ends. Turns that would not fit into e->prompts.longest tokens are
  * dropped, the oldest first. Answers are events "reply", in pieces "reply_part" as they come
- * (but of beams). ZT_E_NUMERIC: all logits are NaN; ZT_E_FORMAT: of the files of the model.
+ * (but of beams). ZT_E_NUMERIC: a logit is NaN or +inf; ZT_E_FORMAT: of the files of the model.
  */
 zt_err zt_converse(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -16,8 +16,8 @@
 /*
  * Collective. Continue e->prompts by run->generate_tokens tokens at most; rank 0 sends the
  * texts as events, that of a single prompt piece by piece as it comes; with run->do_predict it
- * writes them to output_dir/predictions.jsonl, a line for each prompt. ZT_E_NUMERIC: every
- * logit is NaN; ZT_E_FORMAT: of the files of the model; ZT_E_CANTCREATE.
+ * writes them to output_dir/predictions.jsonl, a line for each prompt. ZT_E_NUMERIC: a
+ * logit is NaN or +inf; ZT_E_FORMAT: of the files of the model; ZT_E_CANTCREATE.
  */
 zt_err zt_generate(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 

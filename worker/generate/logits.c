@@ -60,6 +60,14 @@ void zt_logits_apply(const struct zt_logits_rules *rules, const int32_t *ids, in
         force(rules->forced_last, rules->num_forced_last, logits, vocab);
 }
 
+int64_t zt_logits_find_bad(const float *logits, int64_t vocab)
+{
+    for (int64_t i = 0; i < vocab; i++)
+        if (isnan(logits[i]) || logits[i] == INFINITY)
+            return i;
+    return -1;
+}
+
 void zt_logits_normalize(float *logits, int64_t vocab)
 {
     double most = -INFINITY, sum = 0, shift;

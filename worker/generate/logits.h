@@ -40,6 +40,9 @@ bool zt_logits_is_end(const struct zt_logits_rules *rules, int32_t id);
 void zt_logits_apply(const struct zt_logits_rules *rules, const int32_t *ids, int64_t n,
                      int64_t num_prompt, float *logits, int64_t vocab, float *scratch);
 
+/* The first id whose logit is NaN or +inf, with which there are no probabilities; -1: none. */
+int64_t zt_logits_find_bad(const float *logits, int64_t vocab);
+
 /* logits (vocab) become their logarithms of probabilities; those of -inf stay. */
 void zt_logits_normalize(float *logits, int64_t vocab);
 

@@ -5,10 +5,10 @@
 
 static int32_t largest(const float *x, int64_t n)
 {
-    int32_t best = -1;
+    int32_t best = 0;
 
-    for (int64_t i = 0; i < n; i++)
-        if (!isnan(x[i]) && (best < 0 || x[i] > x[best]))
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
             best = (int32_t)i;
     return best;
 }
@@ -86,11 +86,9 @@ int64_t zt_sample_candidates(const float *logits, int64_t n,
     int64_t k = how->top_k > least ? how->top_k : least;
     int32_t top = largest(logits, n);
 
-    for (int64_t i = 0; top >= 0 && i < n; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double below = (double)logits[i] - (double)logits[top];
 
-        if (isnan(logits[i]))
-            continue;
         if (logits[i] == logits[top]) /* two of them may be infinite */
             below = 0;
         scratch[kept].p = (float)exp(below / how->temperature);
@@ -119,6 +117,5 @@ int32_t zt_sample_token(const float *logits, int64_t n, const struct zt_sampling
         if (u < 0)
             return scratch[i].id;
     }
-    return kept ? scratch[kept - 1].id
-                : -1; /* rounding at the very end of the interval */
+    return scratch[kept - 1].id; /* rounding at the very end of the interval */
 }

@@ -24,13 +24,12 @@ struct zt_choice {
 };
 
 /*
- * What is left of logits (n) to choose from, likeliest first, equal ones by id: returns how
- * many. scratch: n entries. A NaN is never among them; 0: all are NaN.
+ * What is left of logits (n), of which none is NaN, to choose from, likeliest first, equal ones
+ * by id: returns how many, 1 at least. scratch: n entries.
  */
 int64_t zt_sample_candidates(const float *logits, int64_t n,
                              const struct zt_sampling *how, struct zt_choice *scratch);
 
-/* -1: all logits are NaN. */
 int32_t zt_sample_token(const float *logits, int64_t n, const struct zt_sampling *how,
                         double u, struct zt_choice *scratch);
 

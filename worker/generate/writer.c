@@ -1,5 +1,6 @@
 #include "worker/generate/writer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,8 +186,7 @@ static zt_err end_unit(struct loop *l, int64_t at, struct zt_fault *fault)
 
 /* ---- a token ---- */
 
-static zt_err choose_token(struct loop *l, struct unit *u, float *logits, bool *done,
-                           struct zt_fault *fault)
+static void choose_token(struct loop *l, struct unit *u, float *logits, bool *done)
 {
     int64_t vocab = l->w->e->model->vocab;
     int32_t id;
@@ -195,29 +195,46 @@ static zt_err choose_token(struct loop *l, struct unit *u, float *logits, bool *
                     l->penalized);
     id = zt_sample_token(logits, vocab, &l->sampling,
                          zt_philox_uniform(stream_of(l, u), (uint64_t)u->n), l->choices);
-    if (id < 0)
-        return zt_fault_set(fault, ZT_E_NUMERIC, "generation: all logits are NaN");
     *done = zt_logits_is_end(&l->w->rules, id);
     if (*done)
-        return ZT_OK;
+        return;
     u->ids[u->n++] = id;
     *done = u->n - u->num_prompt >= run_of(l)->generate_tokens;
     if (l->w->on_token && u->prompt == 0 && u->sequence == 0)
         *done |= l->w->on_token(l->w->user, id);
-    return ZT_OK;
+}
+
+/* Of the rows of a unit, before the rules: what they leave of a NaN looks like a choice. */
+static zt_err check_logits(const struct loop *l, const struct unit *u,
+                           const float *logits, struct zt_fault *fault)
+{
+    int64_t vocab = l->w->e->model->vocab, num = l->rows_each * vocab;
+    int64_t bad = zt_logits_find_bad(logits, num);
+
+    if (bad < 0)
+        return ZT_OK;
+    return zt_fault_set(
+        fault, ZT_E_NUMERIC,
+        "generation: behind %lld tokens the model gives token %lld the logit %s: look at "
+        "the weights (zckpt verify names a tensor that is not finite)%s",
+        (long long)u->n, (long long)(bad % vocab), isnan(logits[bad]) ? "nan" : "inf",
+        run_of(l)->compute_dtype == ZT_F16 ? ", or try --bf16" : "");
 }
 
 static zt_err advance_unit(struct loop *l, int64_t at, bool *done, struct zt_fault *fault)
 {
     struct unit *u = &l->units[at];
     float *logits = l->logits + at * l->rows_each * l->w->e->model->vocab;
-    zt_err rc;
+    zt_err rc = check_logits(l, u, logits, fault);
 
-    if (!u->beams)
-        return choose_token(l, u, logits, done, fault);
-    rc = zt_beams_step(u->beams, logits, l->from, done, fault);
-    if (rc || *done)
+    if (rc)
         return rc;
+    if (u->beams)
+        zt_beams_step(u->beams, logits, l->from, done);
+    else
+        choose_token(l, u, logits, done);
+    if (!u->beams || *done)
+        return ZT_OK;
     return zt_decoder_reorder(l->w->decoder, at * l->rows_each, l->from, l->rows_each,
                               fault);
 }

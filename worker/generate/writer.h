@@ -50,8 +50,8 @@ zt_err zt_writer_open(struct zt_writer *w, struct zt_engine *e,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
 /*
- * Collective: all texts, into w->written, which zt_writer_release() frees. ZT_E_NUMERIC: every
- * logit is NaN.
+ * Collective: all texts, into w->written, which zt_writer_release() frees. ZT_E_NUMERIC: a
+ * logit is NaN or +inf.
  */
 zt_err zt_writer_run(struct zt_writer *w, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_writer_release(struct zt_writer *w);

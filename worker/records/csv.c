@@ -142,7 +142,7 @@ static zt_err check_separator(const struct zt_records *r, size_t from,
             "tabs are those of a .tsv: give the file that name, or say --data_format tsv",
             name);
     return zt_records_fault(
-        r, from, ZT_E_USAGE, fault,
+        r, from, ZT_E_FORMAT, fault,
         "the header is one column, \"%s\": columns are separated by commas in a .csv, by "
         "tabs in a .tsv, and not by '%.1s'; a single column of that name is written in "
         "quotes",

@@ -111,7 +111,7 @@ size_t zt_gguf_bytes(zt_gguf_type type, int64_t n)
     return (size_t)n * (type == ZT_GGUF_F32 ? 4 : 2);
 }
 
-/* A block of 32: the largest magnitude is 127. */
+/* A block of 32: the largest magnitude is 127; all are 0 where the scale is 0 in f16. */
 static void encode_block(const float *in, uint8_t *out)
 {
     float most = 0, scale, inverse;
@@ -120,8 +120,8 @@ static void encode_block(const float *in, uint8_t *out)
     for (int i = 0; i < ZT_GGUF_BLOCK; i++)
         most = fmaxf(most, fabsf(in[i]));
     scale = most / 127.0f;
-    inverse = scale != 0 ? 1.0f / scale : 0;
     half = htole16(zt_f16_of_float(scale));
+    inverse = half ? 1.0f / scale : 0;
     memcpy(out, &half, sizeof(half));
     for (int i = 0; i < ZT_GGUF_BLOCK; i++)
         out[2 + i] = (uint8_t)(int8_t)roundf(in[i] * inverse);

@@ -403,9 +403,23 @@ static zt_err read_transposed(const struct conversion *c, const struct gguf_item
 
 static float limit_of(zt_gguf_type type)
 {
-    return type == ZT_GGUF_BF16   ? ZT_BF16_LIMIT
-           : type == ZT_GGUF_Q8_0 ? 127 * ZT_F16_LIMIT /* of the scale */
-                                  : ZT_F16_LIMIT;
+    return type == ZT_GGUF_BF16 ? ZT_BF16_LIMIT : ZT_F16_LIMIT;
+}
+
+/* Floats that are lost become infinite, and stay NaN; a block of bytes has neither, and none of
+ * its other numbers either where its scale, of the largest over 127, is more than f16 has. */
+static zt_err check_blocks(const struct conversion *c, const struct gguf_item *item,
+                           const float *row, int64_t columns, struct zt_fault *fault)
+{
+    for (int64_t i = 0; i < columns; i++)
+        if (!(fabsf(row[i]) < 127 * ZT_F16_LIMIT))
+            return zt_fault_set(fault, ZT_E_FORMAT,
+                                "%s: %s has the number %g, which q8_0 has not: write it "
+                                "with --dtype f32 (zckpt verify lists what is not "
+                                "finite)",
+                                c->s->path, c->s->tensors[item->of].t.name,
+                                (double)(isnan(row[i]) ? NAN : row[i])); /* not -nan */
+    return ZT_OK;
 }
 
 static zt_err write_item(struct conversion *c, const struct gguf_item *item,
@@ -415,7 +429,7 @@ static zt_err write_item(struct conversion *c, const struct gguf_item *item,
     bool single = item->ndim == 1 && row_of(c, item, 1) != 1;
     int64_t columns = single ? 1 : item->shape[item->ndim - 1];
     int64_t rows = item->ndim == 2 || single ? item->shape[0] : 1;
-    float *row = malloc((size_t)columns * sizeof(*row) + 1), *whole = NULL;
+    float *row = malloc((size_t)columns * sizeof(*row) + 1), *whole = NULL, *from;
     void *coded = malloc((size_t)columns * sizeof(*row) + ZT_GGUF_BLOCK_BYTES);
     zt_err rc = row && coded
                     ? ZT_OK
@@ -427,12 +441,14 @@ static zt_err write_item(struct conversion *c, const struct gguf_item *item,
         if (!whole)
             rc = zt_source_read(c->s, 0, item->of, row_of(c, item, r) * columns, columns,
                                 row, fault);
+        from = whole ? whole + r * columns : row;
+        if (!rc && item->type == ZT_GGUF_Q8_0)
+            rc = check_blocks(c, item, from, columns, fault);
         if (rc)
             break;
-        if (item->type != ZT_GGUF_F32)
-            zt_source_note_lost(c->s, item->of, whole ? whole + r * columns : row,
-                                columns, limit_of(item->type));
-        zt_gguf_encode(item->type, whole ? whole + r * columns : row, columns, coded);
+        if (item->type == ZT_GGUF_F16 || item->type == ZT_GGUF_BF16)
+            zt_source_note_lost(c->s, item->of, from, columns, limit_of(item->type));
+        zt_gguf_encode(item->type, from, columns, coded);
         rc = zt_gguf_write(&c->out, coded, zt_gguf_bytes(item->type, columns), fault);
     }
     free(row);
