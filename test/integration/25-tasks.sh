@@ -78,6 +78,11 @@ printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
 check "columns between semicolons are told so" refused 65 'columns are separated by commas in a .csv' classify semicolons.csv
 printf 'text,label\nw1,1\nw2,0\nw1,1.0\n' >"$tmp/numbers.csv"
 bert 1 "$tmp/numbers" classify numbers.csv
+printf '{"text":"w1","label":0}\n{"text":"w2","label":true}\n{"text":"w1","label":1}\n' >"$tmp/truth.jsonl"
+check "truth is no class beside numbers" refused 65 'truth.jsonl:2: "label" holds true, and rows before it numbers' classify truth.jsonl
+sed 's/[01]}$/false}/' "$tmp/truth.jsonl" >"$tmp/truths.jsonl"
+check "  but beside falsehood" bert 1 "$tmp/truths" classify truths.jsonl --max_steps 1 --output_dir "$tmp/truths.out"
+check "  by those names" grep -q '"0": "false",' "$tmp/truths.out/config.json"
 check "one number written in two ways is told to be two classes" grep -qF 'labels \"1\" and \"1.0\" are one number and two classes' "$tmp/numbers"
 printf 'text,label\nw1,1\nw2,0\nw1,0.5\n' >"$tmp/measured.csv"
 bert 1 "$tmp/numbers" classify measured.csv

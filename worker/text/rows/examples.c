@@ -505,6 +505,14 @@ static zt_err collect_value(const struct zt_records *r, size_t at, const char *c
 
     if (is_not_learnt(value))
         return refuse_not_learnt(r, at, column, fault);
+    labels->numbers |= json_is_integer(value);
+    labels->booleans |= json_is_boolean(value);
+    if (labels->numbers && labels->booleans)
+        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                                "\"%s\" holds %s, and rows before it %s: labels are "
+                                "numbers, or true and false, and not both",
+                                column, name,
+                                json_is_boolean(value) ? "numbers" : "true or false");
     if (name && !is_utf8(name))
         return zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                 "\"%s\" holds a label that is no UTF-8; convert the "
