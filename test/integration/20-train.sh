@@ -14,6 +14,8 @@ check "a run at learning rate 0 is a warning" grep -q 'the learning rate is 0 at
 "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 8 --block_size 32 --train_file "$tmp/corpus.txt" \
     --max_steps 3 --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0, "warmup_num_steps": 2}}}' >"$tmp/away" 2>&1
 check "  which a warm-up that is over does not explain" grep -q 'at every step of this run, .*: its schedule ended before it, or has no' "$tmp/away"
+train 1 "$tmp/away" --max_steps 2 --learning_rate 1e-50
+check "  nor one that only double precision has" grep -q 'at every step of this run, .*: in single precision, .*, it is 0' "$tmp/away"
 train 1 "$tmp/away" --max_steps 3 --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}'
 check "  at some it is said" grep -q 'the learning rate is 0 at the first 2 steps' "$tmp/away"
 check "60 steps were reported" test "$(field loss "$tmp/log" | wc -l)" -eq 60
