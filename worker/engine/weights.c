@@ -440,8 +440,8 @@ static void tell_of_lost(const struct weights_export *to, const char *dir)
 {
     if (to->lost && !to->rc)
         zt_warn("weights",
-                "%s: %s has numbers that are not finite; zckpt verify lists them", dir,
-                to->lost);
+                "%s: %s has numbers that are not finite; zckpt verify names the first",
+                dir, to->lost);
 }
 
 static void write_piece(struct weights_export *to, const char *name, int64_t n,
