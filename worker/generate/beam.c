@@ -276,7 +276,8 @@ static bool can_improve(const struct zt_beams *b)
     return best > (all_finished(b) ? worst : OUT_OF_RACE);
 }
 
-void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done)
+zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done,
+                     struct zt_fault *fault)
 {
     bool last = b->n + 1 - b->num_prompt >= b->cfg.max_new_tokens, goes_on = false;
     struct beam *next = b->next;
@@ -297,6 +298,12 @@ void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done)
     b->may_improve = b->may_improve && can_improve(b);
     *done = !b->may_improve || !goes_on ||
             (b->cfg.early_stopping == ZT_STOP_FIRST && all_finished(b));
+    if (*done && !b->best[0].finished && b->cfg.length_penalty < 0)
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--length_penalty %g leaves no text a score above %.0e, the "
+                            "least with which beam search keeps one; take one nearer to 0",
+                            b->cfg.length_penalty, (double)OUT_OF_RACE);
+    return ZT_OK;
 }
 
 const int32_t *zt_beams_ids(const struct zt_beams *b, int64_t i, int64_t *n)
