@@ -563,8 +563,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     double earlier[ZT_NUM_WAITS]; /* of what came before training */
     struct window w = {.start = zt_now()};
     struct zt_control_requests requests = {.run = run};
-    int64_t finite = 0;            /* steps with a loss that is a number */
-    int64_t updates = 0;           /* steps that were not skipped */
+    int64_t finite = 0;  /* steps with a loss that is a number */
+    int64_t updates = 0; /* steps that were not skipped */
     bool any_gradient = false;
     int64_t held = e->total_steps; /* the step of the weights that it ends with */
     double first = 0;

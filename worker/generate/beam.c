@@ -299,10 +299,11 @@ zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *don
     *done = !b->may_improve || !goes_on ||
             (b->cfg.early_stopping == ZT_STOP_FIRST && all_finished(b));
     if (*done && !b->best[0].finished && b->cfg.length_penalty < 0)
-        return zt_fault_set(fault, ZT_E_USAGE,
-                            "--length_penalty %g leaves no text a score above %.0e, the "
-                            "least with which beam search keeps one; take one nearer to 0",
-                            b->cfg.length_penalty, (double)OUT_OF_RACE);
+        return zt_fault_set(
+            fault, ZT_E_USAGE,
+            "--length_penalty %g leaves no text a score above %.0e, the "
+            "least with which beam search keeps one; take one nearer to 0",
+            b->cfg.length_penalty, (double)OUT_OF_RACE);
     return ZT_OK;
 }
 
