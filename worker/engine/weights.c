@@ -436,14 +436,13 @@ static bool all_finite(const struct weights_export *to, int64_t n)
 }
 
 /* Loss and gradients need not have met them: they are of rows that no token is of. */
-static void tell_of_lost(struct zt_engine *e, const struct weights_export *to,
-                         const char *dir)
+static void tell_of_lost(struct zt_engine *e, const struct weights_export *to)
 {
     e->saved_lost = to->lost && !to->rc;
     if (e->saved_lost)
         zt_warn("weights",
-                "%s: %s has numbers that are not finite; zckpt verify names the first",
-                dir, to->lost);
+                "%s has numbers that are not finite in %s, as it is saved (zckpt verify)",
+                to->lost, zt_dtype_name(to->dtype));
 }
 
 static void write_piece(struct weights_export *to, const char *name, int64_t n,
@@ -615,7 +614,7 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
         to.rc = write_config(e, dir, fault);
     if (!rc && writes && !to.rc)
         to.rc = zt_weights_copy_tokenizer(e->run, zt_engine_learnt_end(e), dir, fault);
-    tell_of_lost(e, &to, dir);
+    tell_of_lost(e, &to);
     zt_hf_writer_close(to.writer);
     free(to.piece);
     free(to.rounded);

@@ -137,7 +137,7 @@ static zt_err verify(const char *path, const char *tag, float *piece,
 
     if (!rc && s->ours)
         rc = zt_ckpt_verify(s->ours, fault);
-    for (int i = 0; !rc && !s->ours && i < s->num; i++) {
+    for (int i = 0; !rc && i < s->num; i++) {
         const char *unread = zt_source_unread_type(s, i);
 
         if (unread)
