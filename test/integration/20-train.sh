@@ -14,6 +14,8 @@ check "a run at learning rate 0 is a warning" grep -q 'the learning rate is 0 at
 "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 8 --block_size 32 --train_file "$tmp/corpus.txt" \
     --max_steps 3 --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 0, "warmup_num_steps": 2}}}' >"$tmp/away" 2>&1
 check "  which a warm-up that is over does not explain" grep -q 'at every step of this run, .*: its schedule ended before it, or has no' "$tmp/away"
+train 1 "$tmp/away" --max_steps 2 --learning_rate 1e-50
+check "  nor one that only double precision has" grep -q 'at every step of this run, .*: in single precision, .*, it is 0' "$tmp/away"
 train 1 "$tmp/away" --max_steps 3 --deepspeed '{"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto"}}}'
 check "  at some it is said" grep -q 'the learning rate is 0 at the first 2 steps' "$tmp/away"
 check "60 steps were reported" test "$(field loss "$tmp/log" | wc -l)" -eq 60
@@ -117,7 +119,15 @@ header=$(od -An -t u8 -N 8 "$file" | tr -d ' ')
 end=$(head -c $((8 + header)) "$file" | grep -ao '"transformer.wpe.weight":{[^}]*}' | grep -o '[0-9]*]}' | tr -d ']}')
 printf '\000\000\300\177' | dd of="$file" bs=1 seek=$((8 + header + end - 4)) conv=notrunc 2>/dev/null
 train 1 "$tmp/log" --max_steps 1 --n_positions 64 --model_name_or_path "$tmp/lost" --output_dir "$tmp/lost2"
-check "such weights are named when they are saved" grep -q 'lost2: transformer.wpe.weight has numbers that are not finite' "$tmp/log" "$tmp/log.err"
+check "such weights are named when they are saved" grep -q 'transformer.wpe.weight has numbers that are not finite in f32' "$tmp/log" "$tmp/log.err"
+"$bin/zlaunch" --num_gpus 2 "$bin/models/gpt2.so" --n_layer 1 --n_head 1 --n_embd 8 --block_size 32 --train_file "$tmp/corpus.txt" --max_steps 2 \
+    --bf16 --output_dir "$tmp/lost3" --deepspeed '{"optimizer": {"type": "AdamW", "params": {"lr": 1e38}}}' >"$tmp/log" 2>&1
+check "weights that a loss met are no success, however late" test $? -eq 1
+check "  but are saved, and that is said" sh -c 'test -f "$1/lost3/model.safetensors" &&
+    grep -q "the weights that are saved are not finite, nor is the loss of the last step" "$1/log"' - "$tmp"
+train 1 "$tmp/log" --max_steps 1 --n_positions 64 --model_name_or_path "$tmp/lost" --output_dir "$tmp/lost4" --save_steps 1
+"$bin/zckpt" verify "$tmp/lost4/checkpoint-1" >"$tmp/out" 2>&1
+check "  and found in a checkpoint" grep -q 'checkpoint-1: transformer.wpe.weight: element [0-9]* of its .* is nan$' "$tmp/out"
 HOME=$tmp/home train 1 "$tmp/log" --max_steps 1 --output_dir='~/there'
 check "~ behind = is the home folder" test -f "$tmp/home/there/model.safetensors"
 train 1 "$tmp/log" --max_steps 1 --adam_epsilon 0

@@ -174,6 +174,13 @@ sed -n 's/.*"event":"eval".*"step":\([0-9]*\).*/\1/p' "$tmp/epochs" >"$tmp/evalu
 find "$tmp/epochs.dir" -name 'checkpoint-*' | sed 's/.*-//' | sort -n >"$tmp/saved"
 check "  two epochs and the end, at the same steps" sh -c '[ "$(wc -l <"$1")" -eq 3 ] && cmp "$1" "$2"' - "$tmp/evaluated" "$tmp/saved"
 
+# of labels that are all alike nothing correlates: no evaluation is the best
+awk -F'\t' -v OFS='\t' 'NR > 1 { $3 = 1 } 1' "$tmp/numbers.tsv" >"$tmp/alike.tsv"
+check "a metric that is no number" bert 2 "$tmp/alike" regress numbers.tsv --do_eval --eval_file "$tmp/alike.tsv" --eval_steps 2 --save_steps 2 \
+    --metric_for_best_model pearson --greater_is_better --load_best_model_at_end --output_dir "$tmp/alike.dir"
+check "  chooses no weights" says alike "the weights are those of step 6, the last: no evaluation had a finite pearson"
+check "  the results are of the last step" test "$(result step "$tmp/alike.dir")" = 6
+
 refused() { # refused WORDS ARGS...
     local words=$1
     shift

@@ -30,6 +30,8 @@ for model in llama3 gpt2; do
     done
     cp "$tmp/s0" "$tmp/s0.$model"
 done
+check "adapters that count 0 times" lora llama3 2 "$tmp/none" --lora_alpha 0
+check "  learn nothing, which is said" grep -q 'the gradient was 0 at each of 6 steps: nothing was learnt' "$tmp/none"
 cpu='"offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}'
 check "bf16 at stage 0" lora qwen3 2 "$tmp/b0" --bf16
 check "bf16 at stage 3, offloaded and recomputed" lora qwen3 2 "$tmp/b3" --bf16 --gradient_checkpointing \

@@ -81,6 +81,16 @@ for to in f16.safetensors f16.bin f32.safetensors bf16.safetensors; do
     *) check "  is no news" test ! -s "$tmp/err" ;;
     esac
 done
+f32() { # f32 NAME BYTES: two of F32, as octal bytes
+    local head='{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}'
+    printf '%b%s%b' "\\x$(printf %x ${#head})\\0\\0\\0\\0\\0\\0\\0" "$head" "$2" >"$tmp/$1.safetensors"
+}
+f32 lost '\0000\0000\0300\0177\0000\0000\0200\0077' # NaN, 1
+f32 zeros '\0000\0000\0000\0000\0000\0000\0000\0000'
+run "what is no number is the largest difference" 1 "$zckpt" diff "$tmp/lost.safetensors" "$tmp/zeros.safetensors"
+check "  whatever comes behind it" has "$tmp/out" '^x: 2 of 2 elements differ, by up to nan$'
+run "the mean of what is no number" 0 "$zckpt" average "$tmp/lost.mean" "$tmp/lost.safetensors" "$tmp/zeros.safetensors"
+check "  is told" has "$tmp/err" 'lost.mean: x has numbers that are not finite'
 run "the mean of two" 0 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"
 run "  of the same is that" 0 "$zckpt" diff "$tmp/hf" "$tmp/mean"
 run "  nothing is replaced unasked" 73 "$zckpt" average "$tmp/mean" "$tmp/hf" "$tmp/hf"

@@ -29,12 +29,26 @@ static void check_stage_is_known(struct zt_config *c)
                         stage->where);
 }
 
+/* Gradients are divided by it before they are summed, and multiplied behind that. */
+static void check_predivide(struct zt_config *c, const struct zt_run *run)
+{
+    bool f16 = run->zero.communication_dtype == ZT_F16;
+    double most = f16 ? 65504 : 1e30, factor = run->zero.predivide_factor;
+
+    if (factor > most || factor < 1 / most)
+        zt_problems_add(&c->report, ZT_E_CONFIG,
+                        "gradient_predivide_factor %g takes gradients out of the range "
+                        "of %s; it is usually the number of ranks, or its root",
+                        factor, f16 ? "fp16" : "single precision");
+}
+
 void zt_check_zero(struct zt_config *c, const struct zt_run *run)
 {
     const struct zt_value *share = zt_args_value(c->args, "share_node_weights");
 
     check_stage_is_known(c);
     check_groups(c, run);
+    check_predivide(c, run);
     if (run->zero.share_node_weights && run->zero.stage != 1 && run->zero.stage != 2)
         zt_problems_add(&c->report, zt_value_error(share),
                         "%s is for ZeRO stages 1 and 2, not %d", share->where,

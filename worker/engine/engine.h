@@ -150,6 +150,7 @@ struct zt_engine {
     bool lost_updated;     /* one of them changed the weights all the same */
     double gemm_peak;      /* FLOP/s, the best that was measured; 0: not yet */
     bool save_refused;     /* the last save failed on rank 0, and all ranks know it */
+    bool saved_lost;       /* the weights that it saved are not all finite; likewise */
     struct zt_output_dir output;
     int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
     double rate;       /* steps a second so far; 0: not known */

@@ -169,14 +169,15 @@ void zt_engine_tell_of_no_effect(const struct zt_run *run)
         }
 }
 
-/* Steps from the first one of this run on whose learning rate is 0. */
+/* Steps from the first one of this run on whose learning rate is 0, in the single precision of
+ * the optimizer. */
 static int64_t steps_at_rate_0(const struct zt_engine *e)
 {
     double base = e->run->optim.value[ZT_OPTIM_LR];
     int64_t n = e->steps_taken;
     int64_t last = n + e->total_steps - e->first_step;
 
-    while (n < last && zt_sched_lr(&e->run->sched, base, n + 1) == 0)
+    while (n < last && (float)zt_sched_lr(&e->run->sched, base, n + 1) == 0)
         n++;
     return n - e->steps_taken;
 }
@@ -189,7 +190,7 @@ static bool is_warming_up(const struct zt_engine *e, int64_t last)
         zt_hyper_with_rule(s->schedule->params, ZT_RULE_WARMUP_STEPS);
 
     return p && (s->value[p->slot] >= (double)last ||
-                 zt_sched_lr(s, e->run->optim.value[ZT_OPTIM_LR], last + 2) > 0);
+                 (float)zt_sched_lr(s, e->run->optim.value[ZT_OPTIM_LR], last + 2) > 0);
 }
 
 /* A warm-up begins with rate 0, which is no surprise in one step of many. */
@@ -205,6 +206,8 @@ static void tell_of_rate_0(const struct zt_engine *e)
                 "%s",
                 is_warming_up(e, e->steps_taken + of)
                     ? "fewer warm-up steps, or more steps"
+                : (float)e->run->optim.value[ZT_OPTIM_LR] == 0
+                    ? "in single precision, in which the optimizer computes, it is 0"
                     : "its schedule ended before it, or has no other rate");
     else if (num > 1)
         zt_info("train",

@@ -347,7 +347,8 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
     if (step == e->first_step + 1)
         e->first_loss = loss;
     e->losses_lost = lost ? e->losses_lost + 1 : 0;
-    if (e->told_divergence || loss <= DIVERGED * fmax(e->first_loss, 1) ||
+    if (e->told_divergence || !isfinite(e->first_loss) ||
+        loss <= DIVERGED * fmax(e->first_loss, 1) ||
         (lost && e->losses_lost < LOST && step < e->total_steps))
         return;
     e->told_divergence = true;
@@ -529,6 +530,14 @@ static zt_err check_losses(const struct zt_engine *e, int64_t num_finite,
         scaled ? ", or train with --bf16" : "");
 }
 
+/* As of adapters that count 0 times. */
+static void tell_of_no_gradient(const struct zt_engine *e)
+{
+    if (e->run->rank == 0 && e->total_steps > e->first_step)
+        zt_warn("train", "the gradient was 0 at each of %lld steps: nothing was learnt",
+                (long long)(e->total_steps - e->first_step));
+}
+
 /* This step becomes the last, which is saved as the last one is. */
 static void end_early(struct zt_engine *e, int64_t step)
 {
@@ -554,8 +563,9 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
     double earlier[ZT_NUM_WAITS]; /* of what came before training */
     struct window w = {.start = zt_now()};
     struct zt_control_requests requests = {.run = run};
-    int64_t finite = 0;            /* steps with a loss that is a number */
-    int64_t updates = 0;           /* steps that were not skipped */
+    int64_t finite = 0;  /* steps with a loss that is a number */
+    int64_t updates = 0; /* steps that were not skipped */
+    bool any_gradient = false;
     int64_t held = e->total_steps; /* the step of the weights that it ends with */
     double first = 0;
     char phase[48];
@@ -583,6 +593,7 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             return zt_fault_context(fault, rc, "step %lld", (long long)step);
         finite += isfinite(o.loss) ? 1 : 0;
         updates += o.skipped ? 0 : 1;
+        any_gradient = any_gradient || o.grad_norm != 0;
         w.tokens += o.tokens;
         w.flops += o.flops;
         if (step == e->first_step + 1)
@@ -617,6 +628,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
             (void)end_pause(&w, begun);
         }
     }
+    if (!rc && !any_gradient && !e->stop_code)
+        tell_of_no_gradient(e);
     if (!rc)
         rc = zt_checkpoint_after_last_step(e, &requests, fault);
     if (!rc)

@@ -436,12 +436,13 @@ static bool all_finite(const struct weights_export *to, int64_t n)
 }
 
 /* Loss and gradients need not have met them: they are of rows that no token is of. */
-static void tell_of_lost(const struct weights_export *to, const char *dir)
+static void tell_of_lost(struct zt_engine *e, const struct weights_export *to)
 {
-    if (to->lost && !to->rc)
+    e->saved_lost = to->lost && !to->rc;
+    if (e->saved_lost)
         zt_warn("weights",
-                "%s: %s has numbers that are not finite; zckpt verify lists them", dir,
-                to->lost);
+                "%s has numbers that are not finite in %s, as it is saved (zckpt verify)",
+                to->lost, zt_dtype_name(to->dtype));
 }
 
 static void write_piece(struct weights_export *to, const char *name, int64_t n,
@@ -613,7 +614,7 @@ zt_err zt_weights_export(struct zt_engine *e, const char *dir, zt_err *failed,
         to.rc = write_config(e, dir, fault);
     if (!rc && writes && !to.rc)
         to.rc = zt_weights_copy_tokenizer(e->run, zt_engine_learnt_end(e), dir, fault);
-    tell_of_lost(&to, dir);
+    tell_of_lost(e, &to);
     zt_hf_writer_close(to.writer);
     free(to.piece);
     free(to.rounded);
@@ -658,7 +659,7 @@ zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
 zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fault)
 {
     zt_err failed = ZT_OK, rc;
-    double any;
+    double any[2]; /* ranks that failed, and whose weights are not finite */
 
     zt_event_phase("saving weights");
     if (e->run->output_dir && strcmp(dir, e->run->output_dir) == 0)
@@ -667,12 +668,14 @@ zt_err zt_engine_save(struct zt_engine *e, const char *dir, struct zt_fault *fau
     if (rc)
         return failed ? failed : rc;
     /* the others must not go on as if all were well, and must not blame each other */
-    any = failed ? 1 : 0;
-    rc = zt_sum_f64(e->comm, &any, 1, failed ? NULL : fault);
-    e->save_refused = !rc && any > 0;
+    any[0] = failed ? 1 : 0;
+    any[1] = e->saved_lost ? 1 : 0;
+    rc = zt_sum_f64(e->comm, any, 2, failed ? NULL : fault);
+    e->save_refused = !rc && any[0] > 0;
+    e->saved_lost = !rc && any[1] > 0;
     if (failed)
         return failed;
-    if (!rc && any > 0)
+    if (!rc && any[0] > 0)
         return zt_fault_set(fault, ZT_E_PEER, "rank 0 could not save the weights");
     if (!rc && zt_comm_rank(e->comm) == 0) {
         if (e->run->output_dir && zt_is_one_file(dir, e->run->output_dir)) {

@@ -276,7 +276,25 @@ static bool can_improve(const struct zt_beams *b)
     return best > (all_finished(b) ? worst : OUT_OF_RACE);
 }
 
-void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done)
+/* What sums of logarithms are divided by may leave all of them out of the race. */
+static zt_err check_any_finished(const struct zt_beams *b, struct zt_fault *fault)
+{
+    bool by_length = b->cfg.length_penalty < 0;
+    double divisor = by_length         ? b->cfg.length_penalty
+                     : b->cfg.sampling ? b->cfg.sampling->temperature
+                                       : 1;
+
+    if (b->best[0].finished || divisor >= 1)
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "%s %g leaves no text a score above %.0e, the least with which "
+                        "beam search keeps one; take one nearer to %d",
+                        by_length ? "--length_penalty" : "--temperature", divisor,
+                        (double)OUT_OF_RACE, by_length ? 0 : 1);
+}
+
+zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done,
+                     struct zt_fault *fault)
 {
     bool last = b->n + 1 - b->num_prompt >= b->cfg.max_new_tokens, goes_on = false;
     struct beam *next = b->next;
@@ -297,6 +315,7 @@ void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done)
     b->may_improve = b->may_improve && can_improve(b);
     *done = !b->may_improve || !goes_on ||
             (b->cfg.early_stopping == ZT_STOP_FIRST && all_finished(b));
+    return *done ? check_any_finished(b, fault) : ZT_OK;
 }
 
 const int32_t *zt_beams_ids(const struct zt_beams *b, int64_t i, int64_t *n)

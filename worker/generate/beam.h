@@ -43,9 +43,10 @@ void zt_beams_close(struct zt_beams *b); /* NULL is fine */
 /*
  * logits (num_beams, vocab) of the texts of all beams, none of them NaN or +inf, are
  * overwritten. Then beam i is what beam from[i] was (num_beams), and a token more. *done: the
- * search has ended.
+ * search has ended. ZT_E_USAGE: without a text, as no score was large enough.
  */
-void zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done);
+zt_err zt_beams_step(struct zt_beams *b, float *logits, int32_t *from, bool *done,
+                     struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* The text of beam i that goes on; valid until the next step. */
 const int32_t *zt_beams_ids(const struct zt_beams *b, int64_t i, int64_t *n);

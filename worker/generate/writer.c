@@ -230,11 +230,11 @@ static zt_err advance_unit(struct loop *l, int64_t at, bool *done, struct zt_fau
     if (rc)
         return rc;
     if (u->beams)
-        zt_beams_step(u->beams, logits, l->from, done);
+        rc = zt_beams_step(u->beams, logits, l->from, done, fault);
     else
         choose_token(l, u, logits, done);
-    if (!u->beams || *done)
-        return ZT_OK;
+    if (rc || !u->beams || *done)
+        return rc;
     return zt_decoder_reorder(l->w->decoder, at * l->rows_each, l->from, l->rows_each,
                               fault);
 }

@@ -33,9 +33,9 @@ static zt_err adam_update(const struct zt_optim_step *step,
     double correct1 = 1, correct2 = 1;
     int64_t n = slice->n;
 
-    if (value[BIAS_CORRECTION] != 0) {
-        correct1 = 1 - pow(value[BETA1], (double)step->t);
-        correct2 = 1 - pow(value[BETA2], (double)step->t);
+    if (value[BIAS_CORRECTION] != 0) { /* of the betas that the kernel has */
+        correct1 = 1 - pow((float)value[BETA1], (double)step->t);
+        correct2 = 1 - pow((float)value[BETA2], (double)step->t);
     }
     struct zt_adamw_args args = {
         .master = flat(slice->master, slice->master_dtype, n),

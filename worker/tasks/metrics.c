@@ -148,6 +148,15 @@ static void rank_values(const double *x, int64_t n, struct placed *room, double 
     }
 }
 
+static bool any_nan(const double *x, int64_t n)
+{
+    int64_t i = 0;
+
+    while (i < n && !isnan(x[i]))
+        i++;
+    return i < n;
+}
+
 zt_err zt_spearman(const double *x, const double *y, int64_t n, double *out,
                    struct zt_fault *fault)
 {
@@ -155,7 +164,9 @@ zt_err zt_spearman(const double *x, const double *y, int64_t n, double *out,
     double *ranks = calloc(2 * (size_t)n + 1, sizeof(*ranks));
     zt_err rc = ZT_OK;
 
-    if (room && ranks) {
+    if (any_nan(x, n) || any_nan(y, n)) {
+        *out = NAN; /* it has no rank */
+    } else if (room && ranks) {
         rank_values(x, n, room, ranks);
         rank_values(y, n, room, ranks + n);
         *out = zt_pearson(ranks, ranks + n, n);

@@ -46,6 +46,17 @@ static void test_run_parameters_are_in_range_in_single_precision(void **state)
     zt_run_close(accepted(try_it(1, NULL, "--adam_beta2=0.9999999")));
 }
 
+static void test_run_gradients_stay_in_range(void **state)
+{
+    (void)state;
+    refused(try_it(2, "{\"communication_data_type\": \"fp16\", "
+                      "\"gradient_predivide_factor\": 1e6}"),
+            ZT_E_CONFIG, "gradient_predivide_factor 1e+06", "out of the range of fp16");
+    refused(try_it(2, "{\"gradient_predivide_factor\": 1e-40}"), ZT_E_CONFIG,
+            "gradient_predivide_factor 1e-40", "out of the range of single precision");
+    zt_run_close(accepted(try_it(2, "{\"gradient_predivide_factor\": 1e6}")));
+}
+
 static void test_run_schedules_have_deepspeeds_defaults(void **state)
 {
     struct zt_run *r = accepted(
@@ -390,6 +401,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run_adam_is_decoupled_unless_told),
         cmocka_unit_test(test_run_parameters_are_in_range_in_single_precision),
+        cmocka_unit_test(test_run_gradients_stay_in_range),
         cmocka_unit_test(test_run_schedules_have_deepspeeds_defaults),
         cmocka_unit_test(test_run_loss_scaling_is_read),
         cmocka_unit_test(test_run_zero_section_is_read),

@@ -81,6 +81,7 @@ static void test_numbers_have_the_correlations_of_scipy(void **state)
 static void test_what_has_nothing_to_divide_by_is_0_or_no_number(void **state)
 {
     const double flat[] = {2, 2, 2}, rising[] = {1, 2, 3}, falling[] = {9, 4, 1};
+    const double lost[] = {1, NAN, 2};
     struct zt_class_counts c;
     double r = 0;
 
@@ -101,6 +102,8 @@ static void test_what_has_nothing_to_divide_by_is_0_or_no_number(void **state)
     near(zt_pearson(rising, rising, 3), 1);
     assert_int_equal(zt_spearman(rising, falling, 3, &r, &fault), ZT_OK);
     near(r, -1);
+    assert_int_equal(zt_spearman(rising, lost, 3, &r, &fault), ZT_OK);
+    assert_true(isnan(r) && isnan(zt_pearson(rising, lost, 3)));
 }
 
 static void test_the_first_of_the_largest_is_taken_and_no_nan(void **state)

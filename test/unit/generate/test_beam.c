@@ -55,7 +55,7 @@ static struct zt_beams *search(const struct zt_beam_config *cfg)
             memcpy(before + 16 * i, ids, (size_t)n * sizeof(*ids));
             memcpy(logits + i * VOCAB, table[ids[n - 1]], sizeof(table[0]));
         }
-        zt_beams_step(b, logits, from, &done);
+        assert_int_equal(zt_beams_step(b, logits, from, &done, &fault), ZT_OK);
         for (int64_t i = 0; i < cfg->num_beams && !done; i++) { /* `from` is the truth */
             const int32_t *ids = zt_beams_ids(b, i, &n);
 
@@ -205,12 +205,35 @@ static void test_drawn_beams_repeat_with_their_seed_alone(void **state)
     assert_in_range(differ, 1, 10);
 }
 
+static void test_texts_that_a_penalty_leaves_no_score_are_an_error(void **state)
+{
+    struct zt_beam_config cfg = {.num_beams = 2,
+                                 .vocab = VOCAB,
+                                 .max_new_tokens = LENGTH,
+                                 .length_penalty = -100,
+                                 .rules = &rules};
+    float logits[2 * VOCAB] = {0, 0, 0, -INFINITY, 0, 0, 0, -INFINITY};
+    struct zt_fault fault = {0};
+    struct zt_beams *b = NULL;
+    int32_t from[2], prompt = 0;
+    bool done = false;
+    zt_err rc = zt_beams_open(&cfg, &prompt, 1, &b, &fault);
+
+    (void)state;
+    while (!rc && !done)
+        rc = zt_beams_step(b, logits, from, &done, &fault);
+    assert_int_equal(rc, ZT_E_USAGE);
+    assert_non_null(strstr(fault.text, "--length_penalty -100 leaves no text a score"));
+    zt_beams_close(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_many_beams_find_what_trying_all_texts_finds),
         cmocka_unit_test(test_one_beam_is_greedy),
         cmocka_unit_test(test_drawn_beams_repeat_with_their_seed_alone),
+        cmocka_unit_test(test_texts_that_a_penalty_leaves_no_score_are_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

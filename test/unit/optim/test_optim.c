@@ -1,4 +1,5 @@
 /* The rows of the optimizers, which config and docs are made from. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,12 +53,54 @@ static void test_adam_is_adamw_unless_told(void **state)
     assert_ptr_equal(adam->variant(value), zt_optimizer_find("AdamW"));
 }
 
+/* What the optimizer asks the kernel for. */
+static struct zt_adamw_args asked;
+
+static zt_err note_adamw(struct zt_device *dev, struct zt_stream *s,
+                         const struct zt_adamw_args *a, struct zt_fault *fault)
+{
+    (void)dev;
+    (void)s;
+    (void)fault;
+    asked = *a;
+    return ZT_OK;
+}
+
+/* The first step is sign(g) whatever the betas, and the kernel has them in single precision. */
+static void test_bias_correction_is_of_the_betas_of_the_kernel(void **state)
+{
+    static const double betas[] = {0.9, 0.999, 0.99999, 0.9999999};
+    const struct zt_kernels kernels = {.adamw = note_adamw};
+    const struct zt_backend backend = {.kernels = &kernels};
+    const struct zt_optimizer *adamw = zt_optimizer_find("AdamW");
+    int pair = zt_hyper_find(adamw->params, "betas")->slot;
+    struct zt_optim_config cfg = {.optimizer = adamw};
+    const struct zt_optim_step step = {.backend = &backend, .cfg = &cfg, .lr = 1, .t = 1};
+    float x[4] = {0};
+    const struct zt_optim_slice slice = {.master = x,
+                                         .master_dtype = ZT_F32,
+                                         .grad = x + 1,
+                                         .state = {x + 2, x + 3},
+                                         .n = 1};
+
+    (void)state;
+    cfg.value[zt_hyper_find(adamw->params, "bias_correction")->slot] = 1;
+    for (size_t i = 0; i < sizeof(betas) / sizeof(*betas); i++) {
+        cfg.value[pair] = 0.9;
+        cfg.value[pair + 1] = betas[i];
+        assert_int_equal(adamw->update(&step, &slice, NULL), ZT_OK);
+        assert_true(fabs((1 - asked.beta2) * asked.vscale * asked.vscale - 1) < 1e-6);
+        assert_true(fabs((1 - asked.beta1) * asked.lr_t - 1) < 1e-6);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_are_whole),
         cmocka_unit_test(test_values_of_the_option_are_aliases),
         cmocka_unit_test(test_adam_is_adamw_unless_told),
+        cmocka_unit_test(test_bias_correction_is_of_the_betas_of_the_kernel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

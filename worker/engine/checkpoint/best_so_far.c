@@ -272,7 +272,7 @@ zt_err zt_ckpt_best_take_over(struct zt_engine *e, const char *dir,
         return ZT_OK;
     }
     b->metric = zt_json_get_real(saved, "metric", 0);
-    b->step = zt_json_get_int(saved, "step", 0);
+    b->step = !isfinite(b->metric) ? 0 : zt_json_get_int(saved, "step", 0);
     b->seen = zt_json_get_real(saved, "seen", b->metric);
     b->seen_step = zt_json_get_int(saved, "seen_step", b->step);
     b->since = zt_json_get_int(saved, "since", 0);

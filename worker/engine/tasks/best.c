@@ -82,7 +82,8 @@ void zt_best_take(struct zt_engine *e, int64_t step, const struct zt_eval_stats 
     }
     if (run->load_best_model_at_end && !zt_checkpoint_is_due(e, step))
         return;
-    if (!b->step || is_better(run, value, b->metric, 0)) {
+    /* what is not finite is the best of nothing, as for Trainer */
+    if (isfinite(value) && (!b->step || is_better(run, value, b->metric, 0))) {
         b->metric = value;
         b->loss = stats->loss;
         b->step = step;
@@ -116,7 +117,14 @@ zt_err zt_best_load(struct zt_engine *e, int64_t *step, struct zt_fault *fault)
     char of[48];
 
     *step = last;
-    if (!e->run->load_best_model_at_end || !b->step || b->step == last || e->stop_code)
+    if (!e->run->load_best_model_at_end || e->stop_code)
+        return ZT_OK;
+    if (e->run->rank == 0 && !b->step && b->seen_step && !isfinite(b->seen))
+        zt_warn("train",
+                "the weights are those of step %lld, the last: no evaluation had a "
+                "finite %s",
+                (long long)last, metric);
+    if (!b->step || b->step == last)
         return ZT_OK;
     rc = zt_checkpoint_load_best(e, &refused, &why);
     if (rc)

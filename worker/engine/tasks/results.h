@@ -20,7 +20,7 @@ void zt_results_go_back_to_best(struct zt_engine *e);
 zt_err zt_results_write(const struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 /* A run whose last evaluation has no finite loss is no success: with these weights no further
- * training and no text would be. Weights that were trained are saved by then. Collective, behind zt_results_write(). ZT_E_NUMERIC. */
+ * training and no text would be. Nor is one whose last step had none, of weights that are not finite. Weights that were trained are saved by then. Collective, behind zt_results_write(). ZT_E_NUMERIC. */
 zt_err zt_results_check(const struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
 void zt_results_release(struct zt_engine *e);

@@ -52,7 +52,7 @@ static zt_err compare_tensors(struct comparison *c, int i, int j, int64_t *diffe
                 (isnan(x[k]) && isnan(y[k])) || d <= c->tolerance)
                 continue;
             ++*differ;
-            *most = !(d <= *most) ? d : *most;
+            *most = isnan(*most) || d <= *most ? *most : d; /* NaN is the most */
         }
     }
     return rc;
@@ -214,6 +214,7 @@ struct average {
     int num;
     float *piece;
     double *sum;
+    const char *lost; /* the first tensor whose mean is not finite; NULL: none */
 };
 
 /* Tensor i of `s` in `other`, by one of its names; -1: it is not there. */
@@ -243,8 +244,11 @@ static zt_err mean(void *arg, int i, int64_t first, int64_t n, float *out,
         for (int64_t x = 0; !rc && x < n; x++)
             a->sum[x] += a->piece[x];
     }
-    for (int64_t x = 0; !rc && x < n; x++)
+    for (int64_t x = 0; !rc && x < n; x++) {
         out[x] = (float)(a->sum[x] / a->num);
+        if (!isfinite(out[x]) && !a->lost)
+            a->lost = a->sources[0]->tensors[i].t.name;
+    }
     return rc;
 }
 
@@ -413,6 +417,10 @@ zt_err zt_zckpt_average(const zt_args *args, const char *const *words, int num_w
         tell_other_configs(&a);
     if (!rc)
         rc = zt_export(a.sources[0], &how, &made, fault);
+    if (!rc && a.lost)
+        fprintf(stderr,
+                "%s: %s has numbers that are not finite, as one of the models has\n",
+                words[0], a.lost);
     if (!rc)
         printf("%s: the mean of %d, %d tensors\n", words[0], a.num, made.tensors);
     for (int i = 0; i < a.num; i++)

@@ -108,7 +108,8 @@ static zt_err read_all(struct zt_checkpoint_source *s, int i, int kind, float *p
             if (!isfinite(piece[k]))
                 rc = zt_fault_set(
                     fault, ZT_E_NUMERIC, "%s: %s: element %lld of its %s is %g", s->path,
-                    t->t.name, (long long)(at + k), s->kinds[kind], piece[k]);
+                    t->t.name, (long long)(at + k), s->kinds[kind],
+                    isnan(piece[k]) ? (double)NAN : (double)piece[k]); /* nan, not -nan */
     }
     return rc;
 }
@@ -136,7 +137,7 @@ static zt_err verify(const char *path, const char *tag, float *piece,
 
     if (!rc && s->ours)
         rc = zt_ckpt_verify(s->ours, fault);
-    for (int i = 0; !rc && !s->ours && i < s->num; i++) {
+    for (int i = 0; !rc && i < s->num; i++) {
         const char *unread = zt_source_unread_type(s, i);
 
         if (unread)

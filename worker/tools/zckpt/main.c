@@ -81,8 +81,8 @@ static const struct zt_tool tools[] = {
     {"zckpt ls", "PATH", "List what a checkpoint or a folder of weights holds", 1, 1,
      tag_only, zt_zckpt_ls},
     {"zckpt verify", "PATH ...",
-     "Read all of each: check sums of a checkpoint of zlaunch, and of other forms that "
-     "every tensor is there and finite",
+     "Read all of each: that every tensor is there and finite, and the check sums of a "
+     "checkpoint of zlaunch",
      1, ZT_TOOL_MAX_WORDS, tag_only, zt_zckpt_verify},
     {"zckpt diff", "A B", "Compare two, tensor by tensor; exit code 1 when they differ",
      2, 2, diff_options, zt_zckpt_diff},
