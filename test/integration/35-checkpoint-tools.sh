@@ -185,6 +185,8 @@ check "  and is linear" grep -qa rope.scaling.factor "$tmp/older.gguf"
 sed -i 's/"rope_parameters": null/"rope_parameters": {"rope_type": "default"}/' "$tmp/beside/config.json"
 run "  but one of two is none" 65 "$zckpt" convert "$tmp/beside" "$tmp/beside.gguf"
 check "  which is said" has "$tmp/err" 'config.json has rope_parameters and rope_scaling, of which transformers reads the latter alone'
+run "GGUF of rows that are no blocks" 0 "$zckpt" convert test/golden/mistral/model "$tmp/odd.gguf" --dtype q8_0
+check "  which is said" has "$tmp/out" '21 tensors in q8_0 ([0-9]* in f16: their rows are no multiple of 32), of type llama'
 variant onehead "" && sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$tmp/onehead/config.json"
 run "no GGUF without a head that is not the embedding" 65 "$zckpt" convert "$tmp/onehead" "$tmp/onehead.gguf"
 check "  which is said" has "$tmp/err" 'lm_head.weight is not the same as model.embed_tokens.weight, as its config.json says'

@@ -526,6 +526,19 @@ static zt_err convert(struct conversion *c, const char *to, struct zt_fault *fau
     return rc ? rc : write_data(c, to, fault);
 }
 
+/* Where q8_0 was asked for: rows that it cannot cut into blocks. */
+static void say_in_what(const struct conversion *c, char *out, size_t room)
+{
+    int other = 0;
+
+    for (int i = 0; i < c->num; i++)
+        other += c->type == ZT_GGUF_Q8_0 && c->items[i].type == ZT_GGUF_F16;
+    out[0] = '\0';
+    if (other)
+        snprintf(out, room, " (%d in f16: their rows are no multiple of %d)", other,
+                 ZT_GGUF_BLOCK);
+}
+
 zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
                           const char *type, struct zt_fault *fault)
 {
@@ -536,18 +549,21 @@ zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
                                    : strcmp(type, "bf16") == 0 ? ZT_GGUF_BF16
                                    : strcmp(type, "q8_0") == 0 ? ZT_GGUF_Q8_0
                                                                : ZT_GGUF_F32};
+    char others[80];
     zt_err rc;
 
     zt_gguf_init(&c.out);
     rc = items ? convert(&c, to, fault)
                : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
-    if (!rc)
-        printf("%s: %d tensors in %s, of type %s; without a tokenizer, which zlaunch "
+    if (!rc) {
+        say_in_what(&c, others, sizeof(others));
+        printf("%s: %d tensors in %s%s, of type %s; without a tokenizer, which zlaunch "
                "does not "
                "export yet: llama.cpp takes token ids, or texts once its own tools have "
                "added "
                "one\n",
-               to, c.num, type, c.kind->arch);
+               to, c.num, type, others, c.kind->arch);
+    }
     if (!rc)
         zt_source_tell_lost(s, to, type);
     zt_gguf_release(&c.out);
