@@ -174,17 +174,31 @@ static void build_layer(zt_model *m, struct gpt2 *net, int i)
     l->fc_proj = dense(l->block, prefix, "mlp.c_proj", F, D, residual);
 }
 
+/* A config.json that leaves a token out means GPT-2's own, one that says null means none. */
+static void export_token(zt_model *m, const struct gpt2 *net, const char *key,
+                         const char *of_new)
+{
+    bool of_gpt2 = !zt_model_config_has(m, key) && net->vocab > 50256;
+
+    zt_model_export(m, key, "%s",
+                    !zt_model_has_config(m) ? of_new
+                    : of_gpt2               ? "50256"
+                                            : "null");
+    zt_model_export_imported(m, key);
+}
+
 /* What `transformers` needs in config.json to open our weights. */
 static void export_config(zt_model *m, const struct gpt2 *net)
 {
+    char last[24];
+
     EXPORT_SETTINGS(m, {"vocab_size", net->vocab}, {"n_positions", net->positions},
                     {"n_embd", net->width}, {"n_inner", net->inner},
-                    {"n_layer", net->num_layers}, {"n_head", net->heads},
-                    {"bos_token_id", net->vocab - 1});
+                    {"n_layer", net->num_layers}, {"n_head", net->heads});
+    snprintf(last, sizeof(last), "%lld", (long long)net->vocab - 1);
+    export_token(m, net, "bos_token_id", last);
     /* of another vocabulary the data say it, or nobody does */
-    zt_model_export(m, "eos_token_id", "%s", net->vocab == 50257 ? "50256" : "null");
-    zt_model_export_imported(m, "bos_token_id");
-    zt_model_export_imported(m, "eos_token_id");
+    export_token(m, net, "eos_token_id", net->vocab == 50257 ? "50256" : "null");
     export_float(m, "resid_pdrop", net->drop);
     export_float(m, "embd_pdrop", net->embed_drop);
     export_float(m, "attn_pdrop", net->attn_drop);

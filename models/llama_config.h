@@ -430,6 +430,7 @@ static zt_err read_config(zt_model *m, struct config *c)
 {
     const struct llama_size *size = find_size(m);
     int64_t data = zt_model_data_vocab(m), block = zt_model_block_size(m), heads;
+    bool usual;
 
     if (!size)
         return zt_model_status(m);
@@ -453,8 +454,9 @@ static zt_err read_config(zt_model *m, struct config *c)
     c->eps = pick_real(m, "rms_norm_eps", size->eps);
     c->deviation = pick_real(m, "initializer_range", 0.02);
     c->dropout = pick_real(m, "attention_dropout", 0);
-    c->bos = c->vocab == size->vocab ? size->bos : -1;
-    c->eos = c->vocab == size->vocab ? size->eos : -1;
+    usual = zt_model_has_config(m) || c->vocab == size->vocab;
+    c->bos = usual && size->bos < c->vocab ? size->bos : -1;
+    c->eos = usual && size->eos < c->vocab ? size->eos : -1;
     c->qkv_bias = kinds[c->kind].qkv_bias;
     if (kinds[c->kind].attention_bias)
         c->qkv_bias = c->o_bias = zt_model_config_int(m, "attention_bias", 0) != 0;
@@ -490,6 +492,8 @@ static void export_rope(zt_model *m, const struct config *c)
 
 static void export_token(zt_model *m, const char *key, int64_t token)
 {
+    if (zt_model_config_has(m, key)) /* null: none */
+        token = -1;
     zt_model_export(m, key, token < 0 ? "null" : "%lld", (long long)token);
     zt_model_export_imported(m, key); /* a list in some files */
 }

@@ -183,6 +183,32 @@ for of in mistral qwen2; do
     "$zckpt" convert test/golden/$of/model "$tmp/$of.gguf" --overwrite >"$tmp/out" 2>"$tmp/err"
     check "  and the window of $of is told" has "$tmp/err" "its layers see the last 9 tokens (sliding_window), and those of a GGUF file of type .* see all"
 done
+variant() { # FOLDER WORDS: the Mistral with other words in its config.json
+    cp -r test/golden/mistral/model "$tmp/$1" && tr -d '\n' <test/golden/mistral/model/config.json |
+        sed "s/\"rope_parameters\": {[^}]*}, */$2/" >"$tmp/$1/config.json"
+}
+linear='"rope_type": "linear", "factor": 2.0'
+variant older "\"rope_theta\": 500.0, \"rope_scaling\": {$linear}, "
+for of in within beside; do
+    variant $of "\"rope_parameters\": null, \"rope_scaling\": {$linear, \"rope_theta\": 500.0}, "
+done
+variant newer "\"rope_parameters\": {$linear, \"rope_theta\": 500.0}, "
+for of in older within newer; do
+    run "GGUF of how heads are turned, the $of way" 0 "$zckpt" convert "$tmp/$of" "$tmp/$of.gguf"
+    check "  is the same" cmp "$tmp/older.gguf" "$tmp/$of.gguf"
+done
+check "  and is linear" grep -qa rope.scaling.factor "$tmp/older.gguf"
+sed -i 's/"rope_parameters": null/"rope_parameters": {"rope_type": "default"}/' "$tmp/beside/config.json"
+run "  but one of two is none" 65 "$zckpt" convert "$tmp/beside" "$tmp/beside.gguf"
+check "  which is said" has "$tmp/err" 'config.json has rope_parameters and rope_scaling, of which transformers reads the latter alone'
+run "GGUF of rows that are no blocks" 0 "$zckpt" convert test/golden/mistral/model "$tmp/odd.gguf" --dtype q8_0
+check "  which is said" has "$tmp/out" '21 tensors in q8_0 ([0-9]* in f16: their rows are no multiple of 32), of type llama'
+variant onehead "" && sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$tmp/onehead/config.json"
+run "no GGUF without a head that is not the embedding" 65 "$zckpt" convert "$tmp/onehead" "$tmp/onehead.gguf"
+check "  which is said" has "$tmp/err" 'lm_head.weight is not the same as model.embed_tokens.weight, as its config.json says'
+cp -r test/golden/qwen3/model "$tmp/narrow" && sed -i '/"head_dim"/d' "$tmp/narrow/config.json"
+run "no GGUF of heads of another width" 65 "$zckpt" convert "$tmp/narrow" "$tmp/narrow.gguf"
+check "  which is said" has "$tmp/err" '[qk]_proj.weight has [0-9]* rows where config.json says'
 cp -r "$tmp/hf" "$tmp/exact"
 sed -i 's/"activation_function": "[a-z_]*"/"activation_function": "gelu"/' "$tmp/exact/config.json"
 run "no GGUF of another function" 78 "$zckpt" convert "$tmp/exact" "$tmp/exact.gguf"

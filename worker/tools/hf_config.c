@@ -73,17 +73,17 @@ static const json_t *find(const struct zt_hf_config *c, const char *key)
     return at;
 }
 
-bool zt_hf_config_has(const struct zt_hf_config *c, const char *key)
-{
-    return find(c, key) != NULL;
-}
-
 /* The value, or NULL for "take the default". */
 static const json_t *value_of(const struct zt_hf_config *c, const char *key)
 {
     const json_t *v = find(c, key);
 
     return json_is_null(v) ? NULL : v;
+}
+
+bool zt_hf_config_has(const struct zt_hf_config *c, const char *key)
+{
+    return value_of(c, key) != NULL;
 }
 
 static zt_err wrong_type(const struct zt_hf_config *c, const char *key, const json_t *v,

@@ -34,7 +34,8 @@ struct conversion {
     int num;
     int64_t width, layers, heads, kv_heads, head_dim, vocab;
     double theta;
-    float *freqs; /* of Llama 3.1's scaling; NULL: none */
+    const char *rope; /* the object of the config that says how heads are turned */
+    float *freqs;     /* of Llama 3.1's scaling; NULL: none */
     struct zt_gguf out;
 };
 
@@ -80,6 +81,25 @@ static zt_err open_config(struct conversion *c, struct zt_fault *fault)
     return rc;
 }
 
+/* Newer files have one object, rope_parameters; older ones rope_scaling, and the base outside. */
+static zt_err read_theta(struct conversion *c, struct zt_fault *fault)
+{
+    bool newer = zt_hf_config_has(c->config, "rope_parameters");
+    char key[64];
+    zt_err rc;
+
+    if (newer && zt_hf_config_has(c->config, "rope_scaling"))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: config.json has rope_parameters and rope_scaling, of "
+                            "which transformers reads the latter alone: leave one of "
+                            "them out",
+                            c->s->path);
+    c->rope = newer ? "rope_parameters" : "rope_scaling";
+    snprintf(key, sizeof(key), "%s.rope_theta", c->rope);
+    rc = zt_hf_config_float(c->config, "rope_theta", 10000, &c->theta, fault);
+    return rc ? rc : zt_hf_config_float(c->config, key, c->theta, &c->theta, fault);
+}
+
 static zt_err read_sizes(struct conversion *c, struct zt_fault *fault)
 {
     zt_err rc = get(c, "n_embd", "hidden_size", 0, &c->width, fault);
@@ -95,40 +115,30 @@ static zt_err read_sizes(struct conversion *c, struct zt_fault *fault)
     if (!rc)
         rc = get(c, "head_dim", "head_dim", c->heads ? c->width / c->heads : 0,
                  &c->head_dim, fault);
-    c->theta = 10000;
-    if (!rc)
-        rc = zt_hf_config_float(c->config,
-                                zt_hf_config_has(c->config, "rope_parameters.rope_theta")
-                                    ? "rope_parameters.rope_theta"
-                                    : "rope_theta",
-                                c->theta, &c->theta, fault);
-    return rc;
+    return rc || c->kind->gpt2 ? rc : read_theta(c, fault);
 }
 
 /* ---- rotary scaling ---- */
 
-/* "rope_scaling" or "rope_parameters" of the config; NULL: neither scales. */
-static zt_err scaling_type(const struct conversion *c, const char **group,
-                           const char **type, struct zt_fault *fault)
+static zt_err scaling_type(const struct conversion *c, const char **type,
+                           struct zt_fault *fault)
 {
     char key[64];
     zt_err rc;
 
-    *group = zt_hf_config_has(c->config, "rope_parameters") ? "rope_parameters"
-                                                            : "rope_scaling";
-    snprintf(key, sizeof(key), "%s.type", *group);
+    snprintf(key, sizeof(key), "%s.type", c->rope);
     rc = zt_hf_config_string(c->config, key, "default", type, fault);
-    snprintf(key, sizeof(key), "%s.rope_type", *group);
+    snprintf(key, sizeof(key), "%s.rope_type", c->rope);
     return rc ? rc : zt_hf_config_string(c->config, key, *type, type, fault);
 }
 
-static zt_err scaling_value(const struct conversion *c, const char *group,
-                            const char *name, double *out, struct zt_fault *fault)
+static zt_err scaling_value(const struct conversion *c, const char *name, double *out,
+                            struct zt_fault *fault)
 {
     char key[80];
     zt_err rc;
 
-    snprintf(key, sizeof(key), "%s.%s", group, name);
+    snprintf(key, sizeof(key), "%s.%s", c->rope, name);
     rc = zt_hf_config_float(c->config, key, 0, out, fault);
     if (!rc && !(*out > 0))
         rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: config.json says no `%s`", c->s->path,
@@ -137,18 +147,17 @@ static zt_err scaling_value(const struct conversion *c, const char *group,
 }
 
 /* Llama 3.1: by what each frequency is divided; in between the two borders blended. */
-static zt_err llama3_freqs(struct conversion *c, const char *group,
-                           struct zt_fault *fault)
+static zt_err llama3_freqs(struct conversion *c, struct zt_fault *fault)
 {
     double factor = 0, low = 0, high = 0, old = 0;
-    zt_err rc = scaling_value(c, group, "factor", &factor, fault);
+    zt_err rc = scaling_value(c, "factor", &factor, fault);
 
     if (!rc)
-        rc = scaling_value(c, group, "low_freq_factor", &low, fault);
+        rc = scaling_value(c, "low_freq_factor", &low, fault);
     if (!rc)
-        rc = scaling_value(c, group, "high_freq_factor", &high, fault);
+        rc = scaling_value(c, "high_freq_factor", &high, fault);
     if (!rc)
-        rc = scaling_value(c, group, "original_max_position_embeddings", &old, fault);
+        rc = scaling_value(c, "original_max_position_embeddings", &old, fault);
     if (rc)
         return rc;
     c->freqs = calloc((size_t)c->head_dim / 2 + 1, sizeof(*c->freqs));
@@ -168,10 +177,10 @@ static zt_err llama3_freqs(struct conversion *c, const char *group,
 
 static zt_err put_rope(struct conversion *c, struct zt_fault *fault)
 {
-    const char *group = NULL, *type = NULL, *arch = c->kind->arch;
+    const char *type = NULL, *arch = c->kind->arch;
     double factor = 1;
     char key[96];
-    zt_err rc = scaling_type(c, &group, &type, fault);
+    zt_err rc = scaling_type(c, &type, fault);
 
     snprintf(key, sizeof(key), "%s.rope.dimension_count", arch);
     zt_gguf_put_u32(&c->out, key, (uint32_t)c->head_dim);
@@ -180,12 +189,12 @@ static zt_err put_rope(struct conversion *c, struct zt_fault *fault)
     if (rc || strcmp(type, "default") == 0)
         return rc;
     if (strcmp(type, "llama3") == 0)
-        return llama3_freqs(c, group, fault);
+        return llama3_freqs(c, fault);
     if (strcmp(type, "linear") != 0)
         return zt_fault_set(fault, ZT_E_UNSUPPORTED,
                             "%s: rotary scaling of type \"%s\" is not written as GGUF",
                             c->s->path, type);
-    rc = scaling_value(c, group, "factor", &factor, fault);
+    rc = scaling_value(c, "factor", &factor, fault);
     snprintf(key, sizeof(key), "%s.rope.scaling.type", arch);
     zt_gguf_put_text(&c->out, key, "linear");
     snprintf(key, sizeof(key), "%s.rope.scaling.factor", arch);
@@ -312,8 +321,7 @@ static zt_err check_rows(const struct conversion *c, const struct gguf_item *ite
     if (item->name->change == ZT_GGUF_TRANSPOSED && item->ndim != 2)
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: %s is no matrix", c->s->path,
                             c->s->tensors[item->of].t.name);
-    if (c->kind->pairs &&
-        (item->name->change == ZT_GGUF_QUERY_ROWS ||
+    if ((item->name->change == ZT_GGUF_QUERY_ROWS ||
          item->name->change == ZT_GGUF_KEY_ROWS) &&
         (item->shape[0] != heads * c->head_dim || c->head_dim % 2))
         return zt_fault_set(
@@ -352,6 +360,53 @@ static zt_err add_item(struct conversion *c, int of, struct gguf_item *item,
     return ZT_OK;
 }
 
+/* The tensor of the source that has this name in the file; -1: none. */
+static int find_named(const struct conversion *c, const char *theirs)
+{
+    int layer;
+
+    for (int i = 0; i < c->s->num; i++) {
+        const struct zt_source_tensor *t = &c->s->tensors[i];
+        const struct zt_gguf_name *n =
+            zt_gguf_name_find(c->kind, t->t.name, c->layers, &layer);
+
+        if (n && !t->t.alias_of && t->t.readable && strcmp(n->theirs, theirs) == 0)
+            return i;
+    }
+    return -1;
+}
+
+/* A head that is left out, because it is the embedding, is that number by number. */
+static zt_err check_tied_head(const struct conversion *c, struct zt_fault *fault)
+{
+    int head = zt_source_find(c->s, "lm_head.weight");
+    int embedding = find_named(c, "token_embd.weight");
+    const struct zt_checkpoint_tensor *a, *b;
+    float pieces[2][1024];
+    bool same;
+    zt_err rc = ZT_OK;
+
+    if (!is_tied(c) || head < 0 || embedding < 0 || c->s->tensors[head].t.alias_of ||
+        !c->s->tensors[head].t.readable)
+        return ZT_OK;
+    a = &c->s->tensors[head].t;
+    b = &c->s->tensors[embedding].t;
+    same = a->ndim == b->ndim && a->numel == b->numel;
+    for (int64_t at = 0, n = 1024; !rc && same && at < a->numel; at += n) {
+        n = a->numel - at < n ? a->numel - at : n;
+        rc = zt_source_read(c->s, 0, head, at, n, pieces[0], fault);
+        if (!rc)
+            rc = zt_source_read(c->s, 0, embedding, at, n, pieces[1], fault);
+        same = !rc && memcmp(pieces[0], pieces[1], (size_t)n * sizeof(float)) == 0;
+    }
+    if (rc || same)
+        return rc;
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: %s is not the same as %s, as its config.json says; if they "
+                        "are two, it must say \"tie_word_embeddings\": false",
+                        c->s->path, a->name, b->name);
+}
+
 static zt_err add_items(struct conversion *c, struct zt_fault *fault)
 {
     int64_t half = c->head_dim / 2;
@@ -362,7 +417,9 @@ static zt_err add_items(struct conversion *c, struct zt_fault *fault)
     for (int i = 0; !rc && i < c->s->num; i++)
         if (!is_left_out(c, &c->s->tensors[i]))
             rc = add_item(c, i, &c->items[c->num++], fault);
-    return rc ? rc : check_whole(c, fault);
+    if (!rc)
+        rc = check_whole(c, fault);
+    return rc ? rc : check_tied_head(c, fault);
 }
 
 /* ---- data ---- */
@@ -485,6 +542,19 @@ static zt_err convert(struct conversion *c, const char *to, struct zt_fault *fau
     return rc ? rc : write_data(c, to, fault);
 }
 
+/* Where q8_0 was asked for: rows that it cannot cut into blocks. */
+static void say_in_what(const struct conversion *c, char *out, size_t room)
+{
+    int other = 0;
+
+    for (int i = 0; i < c->num; i++)
+        other += c->type == ZT_GGUF_Q8_0 && c->items[i].type == ZT_GGUF_F16;
+    out[0] = '\0';
+    if (other)
+        snprintf(out, room, " (%d in f16: their rows are no multiple of %d)", other,
+                 ZT_GGUF_BLOCK);
+}
+
 zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
                           const char *type, struct zt_fault *fault)
 {
@@ -495,18 +565,21 @@ zt_err zt_convert_to_gguf(struct zt_checkpoint_source *s, const char *to,
                                    : strcmp(type, "bf16") == 0 ? ZT_GGUF_BF16
                                    : strcmp(type, "q8_0") == 0 ? ZT_GGUF_Q8_0
                                                                : ZT_GGUF_F32};
+    char others[80];
     zt_err rc;
 
     zt_gguf_init(&c.out);
     rc = items ? convert(&c, to, fault)
                : zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", s->path);
-    if (!rc)
-        printf("%s: %d tensors in %s, of type %s; without a tokenizer, which zlaunch "
+    if (!rc) {
+        say_in_what(&c, others, sizeof(others));
+        printf("%s: %d tensors in %s%s, of type %s; without a tokenizer, which zlaunch "
                "does not "
                "export yet: llama.cpp takes token ids, or texts once its own tools have "
                "added "
                "one\n",
-               to, c.num, type, c.kind->arch);
+               to, c.num, type, others, c.kind->arch);
+    }
     if (!rc)
         zt_source_tell_lost(s, to, type);
     zt_gguf_release(&c.out);

@@ -35,10 +35,40 @@ static void test_changed_bytes_mean_what_they_say_or_are_refused(void **state)
     mutate_config(&format);
 }
 
+/* tokens: of config.json, as they come out again. */
+static void expect_tokens(const char *json, const char *line)
+{
+    struct zt_model *m = NULL;
+    struct zt_fault fault = {ZT_OK, ""};
+    char *text;
+
+    assert_int_equal(open_plugin(&zt_plugin_entry, NULL, json, &m, &fault), ZT_OK);
+    text = zt_model_config_text(m);
+    assert_non_null(text);
+    if (!strstr(text, line))
+        fail_msg("%s is not in %s", line, text);
+    free(text);
+    zt_model_close(m);
+}
+
+static void test_tokens_of_an_imported_config_stay(void **state)
+{
+    (void)state;
+    expect_tokens("{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"bos_token_id\": null, "
+                  "\"eos_token_id\": 7}",
+                  "\"bos_token_id\": null,\n  \"eos_token_id\": 7,\n");
+    expect_tokens("{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"bos_token_id\": 7, "
+                  "\"eos_token_id\": null}",
+                  "\"bos_token_id\": 7,\n  \"eos_token_id\": null,\n");
+    expect_tokens("{\"model_type\": \"gpt2\", \"vocab_size\": 50304}",
+                  "\"bos_token_id\": 50256,\n  \"eos_token_id\": 50256,\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_changed_bytes_mean_what_they_say_or_are_refused),
+        cmocka_unit_test(test_tokens_of_an_imported_config_stay),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

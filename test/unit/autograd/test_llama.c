@@ -373,6 +373,10 @@ static void test_exports_say_what_the_model_is(void **state)
                   "\"architectures\": [\"Qwen2ForCausalLM\"],\n");
     expect_export(NULL, "{\"model_type\": \"llama\", \"eos_token_id\": [7, 8, 9]}",
                   "\"eos_token_id\": [7, 8, 9],\n");
+    expect_export(NULL, "{\"model_type\": \"llama\", \"eos_token_id\": null}",
+                  "\"bos_token_id\": 1,\n  \"eos_token_id\": null,\n");
+    expect_export(NULL, "{\"model_type\": \"llama\", \"vocab_size\": 300}",
+                  "\"bos_token_id\": 1,\n  \"eos_token_id\": 2,\n");
     expect_export(NULL, "{\"model_type\": \"llama\", \"attention_bias\": true}",
                   "\"attention_bias\": true,\n  \"mlp_bias\": false\n");
     expect_export("--model mistral-7b-v0.1", NULL, "\"sliding_window\": 4096\n");

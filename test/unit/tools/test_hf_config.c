@@ -71,7 +71,7 @@ static void test_missing_and_null_give_the_default(void **state)
         assert_true(b);
         assert_int_equal(zt_hf_config_string(c, keys[k], "x", &s, &fault), ZT_OK);
         assert_string_equal(s, "x");
-        assert_int_equal(zt_hf_config_has(c, keys[k]), k == 0);
+        assert_false(zt_hf_config_has(c, keys[k]));
     }
     zt_hf_config_close(c);
 }
