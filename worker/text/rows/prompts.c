@@ -158,6 +158,7 @@ static zt_err put_encoded(struct zt_prompts *p, const struct zt_prompt_encoding 
 
     if (!rc)
         rc = zt_encode(encoder, text, n, frame, &ids, &num, fault);
+    p->num_replaced += encoder ? zt_encoder_num_replaced(encoder) : 0;
     if (!rc && (num ? zt_buf_put(&p->ids, ids, num * sizeof(*ids)) : put_begin(p, how)))
         rc = out_of_memory(fault);
     zt_encoder_close(encoder);
