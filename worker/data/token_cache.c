@@ -90,8 +90,9 @@ static uint64_t hash_way(const struct cache_entry *e)
     uint64_t tokenizer = zt_tokenizer_fingerprint(e->how->tokenizer);
     const char *format = zt_token_format_name(e->file->format);
     const char *column = e->how->column ? e->how->column : "";
-    const int32_t end[] = {zt_tokenizer_end(e->how->tokenizer), /* of pairs: not of its JSON */
-                           RECORDS_VERSION};
+    const int32_t end[] = {
+        zt_tokenizer_end(e->how->tokenizer), /* of pairs: not of its JSON */
+        RECORDS_VERSION};
 
     if (e->how->rows.kind == ZT_ROWS_MASKED) /* its lines have no line feeds */
         tokenizer = XXH3_64bits_withSeed("masked", 6, tokenizer);

@@ -318,8 +318,7 @@ static zt_err render_some(const struct zt_tokenizer *t,
     json_t *tools = json_object_get(row, "tools"), *values = json_copy(t->chat.tokens);
     zt_err rc = ZT_OK;
 
-    if (!values ||
-        json_object_set_new(values, "messages", prepare_messages(messages)) ||
+    if (!values || json_object_set_new(values, "messages", prepare_messages(messages)) ||
         json_object_set_new(values, "add_generation_prompt", json_boolean(prompts)) ||
         json_object_set_new(values, "documents", json_null()) ||
         json_object_set_new(values, "tools", tools ? json_incref(tools) : json_null()))
