@@ -137,6 +137,11 @@ static void set_ours(struct word_reader *r, const struct foreign_word *w)
 
         if (row < 0)
             continue;
+        if (f->times != 0 && value == w->value) { /* the range that there is is another */
+            zt_problems_add(r->report, ZT_E_USAGE, "%s: \"%s\" is no plain number",
+                            w->option, value);
+            return;
+        }
         zt_problems_note(r->report, "%s is --%s %s", w->written, f->to, value);
         zt_args_set(r->sets[k], row, &value, 1, ZT_FROM_FLAG, where_of(r, w, value),
                     r->report);

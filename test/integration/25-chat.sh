@@ -130,6 +130,12 @@ echo '{"text": "7so it isso it is-1"}' >"$tmp/thought.jsonl"
 "$bin/ztok" "$tmp/thinks.jsonl" --tokenizer "$tok" --out "$tmp/thinks" >/dev/null
 "$bin/ztok" "$tmp/thought.jsonl" --tokenizer "$tok" --out "$tmp/thought" >/dev/null
 check "what is thought by any of its names, and whole numbers beside one beyond 64 bits" cmp "$tmp/thinks.bin" "$tmp/thought.bin"
+template "{% for m in messages %}{{ m.role ~ m.content }}{% if m.calls %}{{ m.calls.n }}{% endif %}{% if m.name is defined %}!{% endif %}{% endfor %}"
+echo '{"messages": [{"role": "user", "content": "a", "name": null}, {"role": "assistant", "content": null, "calls": {"n": null}}]}' >"$tmp/nulls.jsonl"
+echo '{"text": "useraassistantNone"}' >"$tmp/thought.jsonl"
+"$bin/ztok" "$tmp/nulls.jsonl" --tokenizer "$tok" --out "$tmp/nulls" >/dev/null
+"$bin/ztok" "$tmp/thought.jsonl" --tokenizer "$tok" --out "$tmp/none" >/dev/null
+check "what is null in a message is none, and within what it has as it stands" cmp "$tmp/nulls.bin" "$tmp/none.bin"
 echo '{"messages": [{"role": "user", "n": 12345678901234567890}]}' >"$tmp/huge.jsonl"
 check "  which is refused within a message" refused 65 'huge.jsonl:1: a number in \"messages\" is beyond 64 bits' \
     --train_file "$tmp/huge.jsonl" --tokenizer_name "$tok"

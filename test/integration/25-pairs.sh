@@ -83,6 +83,9 @@ check "  but for who asks for these texts" gpt2 1 "$tmp/19" --train_file "$tmp/f
 { echo '{"note": "why"}' && printf '{"note": "w", "messages": [{"role": "user", "content": "w"}]}\n%.0s' 1 2 3; } >"$tmp/notes.jsonl"
 check "  nor of conversations" refused 65 'notes.jsonl:2: the row has \"messages\", and the first row only the text of \"note\"' \
     --train_file "$tmp/notes.jsonl" --tokenizer_name "$tok"
+{ echo '{"note": "why"}' && printf '{"note": "w", "text": "w"}\n%.0s' 1 2 3; } >"$tmp/notes.jsonl"
+check "  nor of texts" refused 65 'notes.jsonl:2: the row has \"text\", and the first row only the text of \"note\"' \
+    --train_file "$tmp/notes.jsonl" --tokenizer_name "$tok"
 check "one side alone" refused 2 "--source_column: a pair has two sides; give --target_column, too" --train_file "$tmp/named.jsonl" --source_column q
 check "  as it was typed" refused 2 "--summary_column: a pair has two sides; give --source_column, too" --train_file "$tmp/named.jsonl" --summary_column a
 check "one language alone" refused 2 "--target_lang: a pair has two sides; give --source_lang, too" --train_file "$tmp/langs.jsonl" --target_lang ro

@@ -33,6 +33,10 @@ for kind in "classify classes.jsonl rows.jsonl" "regress numbers.tsv rows.tsv" "
     check "  which was read" test "$(grep -c 'its tokens are made' "$tmp/said")" -eq 0
 done
 
+printf 'text\nw1 K\344se\nw2\n' >"$tmp/latin.csv"
+check "bytes that are no UTF-8 are told" predict 1 "$tmp/latin" classify latin.csv
+check "  with their number" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/said"
+
 # a file of empty texts alone is as one in which others stand beside them
 printf '%s\n' '{"text": "w1 w4"}' '{"text": ""}' >"$tmp/some.jsonl"
 tail -1 "$tmp/some.jsonl" >"$tmp/empty.jsonl"

@@ -127,6 +127,8 @@ check "  records, too" no_rows "$tmp/empty.jsonl"
 echo '{"prompt": null, "completion": "b"}' >"$tmp/hollow.jsonl"
 check "a first row without its prompt does not make prompts of what follows them" refused 'hollow.jsonl:1: "prompt" is null' \
     --test_file "$tmp/hollow.jsonl" --output_dir "$tmp/x"
+printf '%s\n' '{"note": "a"}' '{"note": "b", "prompt": "c"}' >"$tmp/late.jsonl"
+check "  nor one that has no such column" refused 'late.jsonl:2: the row has "prompt", and the first row has not' --test_file "$tmp/late.jsonl" --output_dir "$tmp/x"
 check "nothing was left there" test ! -e "$tmp/x"
 check "a cache without room is refused with numbers" refused 'key/value cache [0-9]' --prompt a --per_device_eval_batch_size 8 \
     --num_return_sequences 1024 --device_memory 4MiB

@@ -59,6 +59,13 @@ check "tags that are not as many as words, too" refused 65 'uneven.jsonl:5: ther
 printf '%s\n' '{"sentence": "w1", "label": "a"}' '{"question": "w2", "sentence": "w3", "label": "b"}' >"$tmp/half.jsonl"
 check "a first row of one text does not make one of two" refused 65 'half.jsonl:2: the row has "question" and "sentence", and the first row' classify half.jsonl
 check "  but where it is asked for" bert 1 "$tmp/half" classify half.jsonl --text_column sentence --max_steps 1
+printf '%s\n' '{"sentence": "w1", "label": "a"}' '{"text": "w2", "sentence": "w3", "label": "b"}' >"$tmp/half.jsonl"
+check "  nor its text that of rows with another before it" refused 65 'half.jsonl:2: the row has "text", and the first row has not' classify half.jsonl
+printf '%s\n' '{"question": "w1", "sentence": "w2", "label": "a"}' \
+    '{"text1": "w1", "text2": "w2", "question1": "w1", "question2": "w2", "question": "w3", "sentence": "w4", "label": "b"}' >"$tmp/half.jsonl"
+check "  nor its pair" refused 65 'half.jsonl:2: the row has "question1" and "question2", and the first row has not' classify half.jsonl
+printf '%s\n' '{"words": ["w1"], "tags": ["N"]}' '{"tokens": ["w2"], "words": ["w3"], "tags": ["V"]}' >"$tmp/half.jsonl"
+check "  nor its words" refused 65 'half.jsonl:2: the row has "tokens", and the first row has not' tag half.jsonl
 printf '%s\n' '{"tokens": ["w1"], "pos_tags": ["N"]}' '{"tokens": ["w2"], "pos_tags": ["V"], "ner_tags": ["O"]}' >"$tmp/half.jsonl"
 check "  nor its labels those of others" refused 65 'half.jsonl:2: the row has labels in "ner_tags", and the first row' tag half.jsonl
 printf '{"tokens":["w1","w2"],"tags":[0,1]}\n{"tokens":["w1","w2"],"tags":[-100,1]}\n' >"$tmp/ignored.jsonl"
@@ -105,6 +112,16 @@ cp -r "$out" "$tmp/several"
 sed 's/"problem_type": *"[a-z_]*"/"problem_type": "multi_label_classification"/' "$out/config.json" >"$tmp/several/config.json"
 check "several labels of a row are not built, by any task" refused 65 'several labels of a row are not built' classify classes.jsonl \
     --model_name_or_path "$tmp/several"
+mkdir "$tmp/typed"
+cat >"$tmp/typed/tokenizer.json" <<'EOF'
+{"model": {"type": "WordLevel", "unk_token": "u", "vocab": {"u": 0, "[C]": 1}}, "pre_tokenizer": {"type": "Whitespace"}, "post_processor":
+ {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[C]", "type_id": 1}}, {"Sequence": {"id": "A", "type_id": 0}}],
+  "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+  "special_tokens": {"[C]": {"id": "[C]", "ids": [1], "tokens": ["[C]"]}}}}
+EOF
+check "types of a single text are not built" refused 65 'gives tokens of a single text a type_id other than 0' classify classes.jsonl --tokenizer_name "$tmp/typed"
+echo '{"model_input_names": ["input_ids"]}' >"$tmp/typed/tokenizer_config.json"
+check "  but where they are left out" bert 1 "$tmp/typed.out" classify classes.jsonl --tokenizer_name "$tmp/typed" --max_steps 1
 check "masks need a token" refused 2 'bytes have no token that masks others' masked_lm lines.txt --tokenizer_name bytes
 check "a model that is not there is named before what its tokenizer would do" refused 66 "bert-base: no such model folder" masked_lm lines.txt --model_name_or_path bert-base
 check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label

@@ -136,6 +136,12 @@ check "  of text alone they are" eval '! grep -q "assumed" "$tmp/4" "$tmp/4.err"
 printf 'a\377b\n%s\n' "$(head -c 2000 "$text")" >"$tmp/broken.txt"
 gpt2 1 "$tmp/5" --train_file "$tmp/broken.txt" --tokenizer_name $tok
 check "bytes that are no UTF-8 are counted" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/5" "$tmp/5.err"
+head -n 1 "$tmp/broken.txt" >"$tmp/first.txt"
+gpt2 1 "$tmp/6" --train_file "$tmp/broken.txt" --eval_file "$tmp/broken.txt" --tokenizer_name $tok
+check "  in each file" grep -q "holds 2 sequences of bytes that are no UTF-8" "$tmp/6" "$tmp/6.err"
+"$bin/zlaunch" --num_gpus 1 "$g" --model_name_or_path "$tmp/model" --test_file "$tmp/first.txt" --output_dir "$tmp/broken" \
+    --max_new_tokens 1 >"$tmp/6" 2>"$tmp/6.err"
+check "  and of prompts" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/6.err"
 check "  and no carriage returns" sh -c '! grep -q "carriage return" "$1/5" "$1/5.err"' - "$tmp"
 cp -r "$tmp/model" "$tmp/gone"
 "$bin/zlaunch" --num_gpus 1 "$g" --model_name_or_path "$tmp/gone" --train_file "$text" --block_size 32 --max_steps 1000000 --logging_steps 1 \

@@ -82,19 +82,23 @@ static uint64_t hash_examples(const struct zt_example_spec *spec, uint64_t hash)
     return hash;
 }
 
+#define RECORDS_VERSION 2 /* another one for other ids of the same records */
+
 /* Text as it stands has the tokenizer's hash itself. */
 static uint64_t hash_way(const struct cache_entry *e)
 {
     uint64_t tokenizer = zt_tokenizer_fingerprint(e->how->tokenizer);
     const char *format = zt_token_format_name(e->file->format);
     const char *column = e->how->column ? e->how->column : "";
-    int32_t end = zt_tokenizer_end(e->how->tokenizer); /* of pairs: not of its JSON */
+    const int32_t end[] = {
+        zt_tokenizer_end(e->how->tokenizer), /* of pairs: not of its JSON */
+        RECORDS_VERSION};
 
     if (e->how->rows.kind == ZT_ROWS_MASKED) /* its lines have no line feeds */
         tokenizer = XXH3_64bits_withSeed("masked", 6, tokenizer);
     if (e->file->format == ZT_TOKENS_TEXT)
         return tokenizer;
-    tokenizer = XXH3_64bits_withSeed(&end, sizeof(end), tokenizer);
+    tokenizer = XXH3_64bits_withSeed(end, sizeof(end), tokenizer);
     tokenizer = XXH3_64bits_withSeed(format, strlen(format) + 1, tokenizer);
     tokenizer = hash_pair(&e->how->pair, tokenizer);
     if (e->how->examples)

@@ -2,6 +2,7 @@
  * prompt.c -- the tokenizer of a run, and its prompts: how many there are and how long, for the
  * plan of memory counts their passes.
  */
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,6 +177,15 @@ static void tell_of_cut(const struct zt_engine *e, const struct zt_prompts *p)
                                            : "--max_source_length takes more");
 }
 
+static void tell_of_broken_text(const struct zt_engine *e)
+{
+    if (e->run->rank == 0 && e->prompts.num_replaced)
+        zt_warn("data",
+                "%s holds %" PRIu64 " sequences of bytes that are no UTF-8; each is read "
+                "as U+FFFD",
+                e->run->test_file, e->prompts.num_replaced);
+}
+
 static zt_err open_prompts(struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -205,6 +215,8 @@ zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
 
     if (!rc && !e->run->interactive)
         tell_of_cut(e, &e->prompts);
+    if (!rc && e->run->test_file)
+        tell_of_broken_text(e);
     if (!rc)
         tell_of_cut(e, &e->eval_prompts);
     return rc;

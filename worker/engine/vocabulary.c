@@ -97,21 +97,22 @@ zt_err zt_engine_check_vocab(const struct zt_engine *e, struct zt_fault *fault)
 
 static void remark_on_text(const struct zt_engine *e)
 {
-    const struct zt_dataset *both[2] = {e->train_data, e->eval_data};
-    uint64_t replaced = 0, blank = 0, n;
+    const struct zt_dataset *all[3] = {e->train_data, e->eval_data, e->test_data};
+    uint64_t replaced = 0, blank = 0;
     const char *returns = NULL;
     bool alone = false;
     int64_t short_ones = 0;
 
-    for (int i = 0; i < 2; i++) {
-        n = both[i] ? zt_dataset_num_replaced(both[i]) : 0;
-        replaced = n > replaced ? n : replaced;
-        n = both[i] ? zt_dataset_num_blank(both[i]) : 0;
-        blank = n > blank ? n : blank;
-        if (both[i] && !returns)
-            returns = zt_dataset_carriage_returns(both[i], &alone);
-        if (both[i] && zt_dataset_num_short(both[i]) > short_ones)
-            short_ones = zt_dataset_num_short(both[i]);
+    for (int i = 0; i < 3; i++) {
+        if (!all[i])
+            continue;
+        if (i != 1 || !e->train_data || e->run->eval_files[0]) { /* else the same files */
+            replaced += zt_dataset_num_replaced(all[i]);
+            blank += zt_dataset_num_blank(all[i]);
+            short_ones += zt_dataset_num_short(all[i]);
+        }
+        if (!returns)
+            returns = zt_dataset_carriage_returns(all[i], &alone);
     }
     if (short_ones)
         zt_warn("data", "%" PRId64 " sample%s of %s", short_ones,

@@ -79,7 +79,7 @@ static json_t *load_with_reals(const char *text, size_t n, size_t flags, json_er
 zt_err zt_records_parse_object(const struct zt_records *r, size_t from, size_t to,
                                json_t **row, struct zt_fault *fault)
 {
-    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY;
     json_error_t e = {.text = ""};
     json_t *o = json_loadb(r->text + from, to - from, flags, &e);
     size_t at;

@@ -250,33 +250,50 @@ static zt_err check_messages(const struct zt_tokenizer *t, const json_t *row,
     return check_tools(t, tools, fault);
 }
 
+/* As in transformers a member that is null is none: datasets fill up with them what a message lacks,
+ * and templates would write "None". */
+static json_t *leave_nulls_out(const json_t *message)
+{
+    json_t *copy = json_object(), *value;
+    const char *key;
+
+    json_object_foreach((json_t *)message, key, value)
+    {
+        if (copy && !json_is_null(value) && json_object_set_nocheck(copy, key, value)) {
+            json_decref(copy);
+            copy = NULL;
+        }
+    }
+    return copy;
+}
+
 /*
  * What an assistant thinks has three names, and templates read one of them: as in transformers,
  * the first that is there is `reasoning_content`, and `thinking` where that is not there itself.
+ * Takes the message.
  */
 static json_t *name_reasoning(json_t *message)
 {
     static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
     json_t *reasoning = NULL, *copy;
 
-    for (size_t i = 0; !reasoning && i < sizeof(names) / sizeof(*names); i++) {
+    for (size_t i = 0; !reasoning && i < sizeof(names) / sizeof(*names); i++)
         reasoning = json_object_get(message, names[i]);
-        reasoning = json_is_null(reasoning) ? NULL : reasoning;
-    }
     if (!reasoning)
-        return json_incref(message);
+        return message;
     copy = json_object();
     if (!copy || json_object_set(copy, "thinking", reasoning) ||
         json_object_update(copy, message) ||
         json_object_set(copy, "reasoning_content", reasoning)) {
         json_decref(copy);
-        return NULL;
+        copy = NULL;
     }
+    json_decref(message);
     return copy;
 }
 
-/* NULL: no memory. */
-static json_t *name_all_reasoning(const json_t *messages)
+/* Messages as templates get them. NULL: no memory. */
+static json_t *prepare_messages(const json_t *messages)
 {
     json_t *all = json_array();
     json_t *one;
@@ -284,7 +301,7 @@ static json_t *name_all_reasoning(const json_t *messages)
 
     json_array_foreach((json_t *)messages, i, one)
     {
-        if (all && json_array_append_new(all, name_reasoning(one))) {
+        if (all && json_array_append_new(all, name_reasoning(leave_nulls_out(one)))) {
             json_decref(all);
             all = NULL;
         }
@@ -301,8 +318,7 @@ static zt_err render_some(const struct zt_tokenizer *t,
     json_t *tools = json_object_get(row, "tools"), *values = json_copy(t->chat.tokens);
     zt_err rc = ZT_OK;
 
-    if (!values ||
-        json_object_set_new(values, "messages", name_all_reasoning(messages)) ||
+    if (!values || json_object_set_new(values, "messages", prepare_messages(messages)) ||
         json_object_set_new(values, "add_generation_prompt", json_boolean(prompts)) ||
         json_object_set_new(values, "documents", json_null()) ||
         json_object_set_new(values, "tools", tools ? json_incref(tools) : json_null()))

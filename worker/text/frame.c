@@ -125,6 +125,13 @@ static zt_err put_special(const struct zt_setting *template,
     return rc;
 }
 
+static uint8_t type_of(const struct zt_setting *part)
+{
+    json_int_t type = json_integer_value(json_object_get(part->value, "type_id"));
+
+    return type > 0 && type < 256 ? (uint8_t)type : 0;
+}
+
 /* What this template puts around; then those of `f` go around it. */
 static zt_err read_items(const struct zt_setting *s, const struct zt_setting *items,
                          size_t n, struct zt_text_frame *own, struct zt_fault *fault)
@@ -142,6 +149,7 @@ static zt_err read_items(const struct zt_setting *s, const struct zt_setting *it
         if (rc)
             return rc;
         if (zt_setting_get(&item, "SpecialToken", &part)) {
+            own->has_types |= type_of(&part) != 0;
             rc = zt_setting_check_keys(&part, "id type_id", fault);
             if (!rc)
                 rc = zt_setting_string(&part, "id", true, &name, &len, fault);
@@ -153,6 +161,7 @@ static zt_err read_items(const struct zt_setting *s, const struct zt_setting *it
         }
         if (!zt_setting_get(&item, "Sequence", &part))
             return zt_setting_refuse(&item, fault, "is empty");
+        own->has_types |= type_of(&part) != 0;
         rc = zt_setting_check_keys(&part, "id type_id", fault);
         if (!rc)
             rc = zt_setting_string(&part, "id", true, &name, &len, fault);
@@ -163,13 +172,6 @@ static zt_err read_items(const struct zt_setting *s, const struct zt_setting *it
     if (!rc && !behind)
         rc = zt_setting_refuse(items, fault, "leaves sequence A out");
     return rc;
-}
-
-static uint8_t type_of(const struct zt_setting *part)
-{
-    json_int_t type = json_integer_value(json_object_get(part->value, "type_id"));
-
-    return type > 0 && type < 256 ? (uint8_t)type : 0;
 }
 
 static zt_err put_special_typed(const struct zt_setting *template,
@@ -249,6 +251,7 @@ static zt_err read_template(const struct zt_setting *s, struct zt_text_frame *f,
         rc = put_ids(&f->before, &f->num_before, own.before, own.num_before, true, fault);
     if (!rc)
         rc = put_ids(&f->after, &f->num_after, own.after, own.num_after, false, fault);
+    f->has_types |= own.has_types;
     zt_frame_release(&own);
     f->num_templates++;
     return rc ? rc : read_pair_template(s, f, fault);
@@ -339,6 +342,11 @@ void zt_frame_release(struct zt_text_frame *f)
 }
 
 /* ---- for those who frame by themselves ---- */
+
+bool zt_tokenizer_types_single(const struct zt_tokenizer *t)
+{
+    return t->frame.has_types && !t->without_types;
+}
 
 struct zt_row_frame zt_tokenizer_frame(const struct zt_tokenizer *t)
 {

@@ -276,6 +276,7 @@ struct zt_text_frame {
     size_t num_before, num_after;
     struct zt_pair_template pair;
     int num_templates; /* post-processors that put something */
+    bool has_types;    /* tokens of a single text have others than 0 */
 };
 
 /* The tokenizer of a model file of SentencePiece; NULL in a tokenizer: it has none, and all

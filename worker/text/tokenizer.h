@@ -80,6 +80,8 @@ struct zt_row_frame {
 
 /* Of one text: all is of type 0. */
 struct zt_row_frame zt_tokenizer_frame(const struct zt_tokenizer *t);
+/* Whether it would be of another, by the post-processor. */
+bool zt_tokenizer_types_single(const struct zt_tokenizer *t);
 /* Of two. All is of type 0 where tokenizer_config.json leaves token_type_ids out, as transformers
  * does: model_input_names without it, or none and the class TokenizersBackend. ZT_E_FORMAT: the post-processor puts pairs in another order, or has no word on them. */
 zt_err zt_tokenizer_frame_pair(const struct zt_tokenizer *t, struct zt_row_frame *out,

@@ -148,7 +148,7 @@ static const struct {
     {{"--validation_split_percentage", "100"},
      "--validation_split_percentage 100 (--eval_fraction 1): \"1\" is no number from"},
     {{"--validation_split_percentage", "x"},
-     "--validation_split_percentage: \"x\" is no"},
+     "--validation_split_percentage: \"x\" is no plain number"},
     {{"--max_seq_length", "x"}, "--max_seq_length: \"x\" is no whole number"},
     {{"--nproc_per_node", "4"}, "that is --num_gpus N, before the target"},
     {{"--rdzv-backend=c10d"}, "--rdzv-backend c10d: zlaunch starts the ranks"},

@@ -102,6 +102,7 @@ static void test_json_arrays(void **state)
           "[{\"a\":\"]},{\\\"\"},{\"b\":{\"c\":[1,{}]}}]", 0);
     reads("json", "{\"a\": 1}\n{\"a\": 2}\n", "[{\"a\":1},{\"a\":2}]", 0);
     refuses("json", "[]", "f: holds no rows");
+    refuses("json", "[\"a\", \"b\"]", "f:1: a row has to be an object");
     refuses("json", "[{\"a\": 1},\n{\"a\": 2}\n", "f:2: the array has no end");
     refuses("json", "[{\"a\": 1},\n{\"a\": 2},", "f:2: the array has no end");
     refuses("json", "[{\"a\": 1},", "f:1: the array has no end");
@@ -114,7 +115,7 @@ static void test_json_arrays(void **state)
     refuses("json", "{\n\"a\": 1\n}\n{}\n", "f:1: is no JSON");
     refuses("json", "[{\"a\": 1}\n{\"a\": 2}]", "is no JSON");
     refuses("json", "[{\"a\": 1}]\n{\"a\": 2}", "f:1: something stands behind the end");
-    refuses("json", "[{\"a\": 1}, 5]", "f:1: is no JSON");
+    refuses("json", "[{\"a\": 1}, 5]", "f:1: a row has to be an object");
 }
 
 static void test_tables(void **state)

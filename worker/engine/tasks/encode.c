@@ -102,6 +102,12 @@ static zt_err find_frames(const struct zt_engine *e, struct zt_row_options *rows
     rows->pair.type_b = 1;
     if (!e->tokenizer)
         return ZT_OK;
+    if (zt_tokenizer_types_single(e->tokenizer))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "the tokenizer gives tokens of a single text a type_id "
+                            "other than 0 (`single` of its TemplateProcessing), which "
+                            "--task %s does not: set them to 0",
+                            zt_task_name(e->task));
     rows->single = zt_tokenizer_frame(e->tokenizer);
     if (e->task == ZT_TASK_CLASSIFY || e->task == ZT_TASK_REGRESS)
         return zt_tokenizer_frame_pair(e->tokenizer, &rows->pair, fault);

@@ -144,15 +144,20 @@ static zt_err check_columns(const struct zt_example_spec *spec,
     struct zt_example_columns own = {NULL, NULL, NULL};
     zt_err rc;
 
-    if (!json_object_get(row, c->text) || (c->label && !json_object_get(row, c->label)))
+    if (!json_object_get(row, c->text) || (c->pair && !json_object_get(row, c->pair)) ||
+        (c->label && !json_object_get(row, c->label)))
         return ZT_OK; /* refused as what it lacks */
     rc = find_in_row(spec, r, at, row, &own, fault);
-    if (!rc && own.pair && !c->pair)
+    if (!rc && own.text &&
+        (strcmp(own.text, c->text) != 0 || (own.pair && !c->pair)))
         rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,
-                              "the row has \"%s\" and \"%s\", and the first row has "
-                              "not: give all rows the same columns, or read one alone, "
-                              "--text_column %s",
-                              own.text, own.pair, c->text);
+                              "the row has \"%s\"%s%s%s, and the first row has "
+                              "not: give all rows the same columns, or say which is "
+                              "meant, --text_column %s%s%s",
+                              own.text, own.pair ? " and \"" : "",
+                              own.pair ? own.pair : "", own.pair ? "\"" : "", c->text,
+                              c->pair ? " --text_pair_column " : "",
+                              c->pair ? c->pair : "");
     else if (!rc && !spec->unlabelled && own.label && c->label &&
              strcmp(own.label, c->label) != 0)
         rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,

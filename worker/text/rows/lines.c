@@ -199,6 +199,8 @@ static zt_err check_kind(const struct zt_lines_job *job, struct hand *h, size_t 
         more = "\"messages\"";
     else if (json_object_get(row, "prompt") && json_object_get(row, "completion"))
         more = "\"prompt\" and \"completion\"";
+    else if (json_is_string(json_object_get(row, "text")))
+        more = "\"text\"";
     if (!more || strcmp(job->column, "text") == 0)
         return ZT_OK;
     return zt_records_fault(job->records, from, ZT_E_FORMAT, &h->fault,

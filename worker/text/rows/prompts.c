@@ -158,6 +158,7 @@ static zt_err put_encoded(struct zt_prompts *p, const struct zt_prompt_encoding 
 
     if (!rc)
         rc = zt_encode(encoder, text, n, frame, &ids, &num, fault);
+    p->num_replaced += encoder ? zt_encoder_num_replaced(encoder) : 0;
     if (!rc && (num ? zt_buf_put(&p->ids, ids, num * sizeof(*ids)) : put_begin(p, how)))
         rc = out_of_memory(fault);
     zt_encoder_close(encoder);
@@ -319,6 +320,7 @@ struct record_prompts {
     struct zt_records records;
     struct zt_template *chat; /* NULL: the column holds text */
     char *column;
+    bool is_guessed; /* the column, by the first row */
 };
 
 /* What went wrong with a row's text, with its line. */
@@ -427,6 +429,27 @@ static zt_err add_source(struct zt_prompts *p, const struct record_prompts *r,
     return rc ? name_row(r, from, rc, &why, fault) : ZT_OK;
 }
 
+/* A row with what would have come before the first row's column has its prompt there. */
+static zt_err check_column(const struct record_prompts *r, size_t from, const json_t *row,
+                           struct zt_fault *fault)
+{
+    static const char *const names[] = {"prompt", "text", "messages"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const json_t *value = json_object_get(row, names[i]);
+
+        if (strcmp(names[i], r->column) == 0)
+            break;
+        if (i < 2 ? json_is_string(value) : json_is_array(value))
+            return zt_records_fault(&r->records, from, ZT_E_FORMAT, fault,
+                                    "the row has \"%s\", and the first row has not: give "
+                                    "all rows the same columns, or name the one that is "
+                                    "meant, --text_column %s",
+                                    names[i], r->column);
+    }
+    return ZT_OK;
+}
+
 static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
                          size_t from, const json_t *row, struct zt_fault *fault)
 {
@@ -437,6 +460,9 @@ static zt_err add_record(struct zt_prompts *p, const struct record_prompts *r,
 
     if (has_languages(r))
         return add_source(p, r, from, row, fault);
+    rc = r->is_guessed ? check_column(r, from, row, fault) : ZT_OK;
+    if (rc)
+        return rc;
     if (r->chat)
         return add_conversation(p, r, from, row, fault);
     rc = zt_records_text(&r->records, from, row, r->column, &text, &n, fault);
@@ -464,6 +490,7 @@ static zt_err open_records(struct record_prompts *r, const char *path,
 
     if (rc || has_languages(r))
         return rc;
+    r->is_guessed = !column;
     if (!column && has_prompts(&r->records))
         column = "prompt";
     rc = zt_records_find_text(&r->records, column, &r->column, fault);

@@ -29,6 +29,7 @@ struct zt_prompt_encoding {
 struct zt_prompts {
     int64_t num;
     int64_t longest;           /* tokens of the longest; each has at least 1 */
+    uint64_t num_replaced;     /* U+FFFD put for bytes that are no UTF-8 */
     struct zt_buf ids;         /* int32_t, one prompt behind the other */
     struct zt_buf begins;      /* size_t (num): of each in `ids`, counted in ids */
     struct zt_buf text;        /* as they were given, each ends with a zero byte */
