@@ -556,8 +556,7 @@ double zt_engine_epochs(const struct zt_engine *e, int64_t step, double rows)
         return (rows + e->rows_recut) / (double)zt_sampler_num_blocks(e->sampler);
     zt_sampler_tell(e->sampler, step - e->first_step, &at);
     return (double)at.epoch +
-           (double)at.index /
-               (double)(at.index + (at.blocks - at.index) / batch * batch);
+           (double)at.index / (double)(at.index + (at.blocks - at.index) / batch * batch);
 }
 
 bool zt_engine_epoch_ends(const struct zt_engine *e, int64_t step)

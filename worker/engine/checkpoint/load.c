@@ -186,8 +186,7 @@ static bool begins_as_new(const struct loading *l, int index, const struct zt_pa
 {
     return may_be_new(l, p) &&
            (index < 0 || (l->e->head_is_other && zt_hf_is_of_head(p->name)) ||
-            (l->e->run->ignore_mismatched_sizes &&
-             !same_shape(&l->m->params[index], p)));
+            (l->e->run->ignore_mismatched_sizes && !same_shape(&l->m->params[index], p)));
 }
 
 static const char *hint_at_adapters(const struct zt_param *p)

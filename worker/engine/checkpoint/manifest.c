@@ -111,8 +111,8 @@ static char *trainer_state(const struct zt_engine *e, int64_t step)
 {
     json_t *t =
         json_pack("{s:I, s:o, s:I, s:I}", "global_step", (json_int_t)step, "epoch",
-                  zt_json_real(zt_engine_epochs(e, step, (double)e->samples)), "max_steps",
-                  (json_int_t)e->planned_steps, "train_batch_size",
+                  zt_json_real(zt_engine_epochs(e, step, (double)e->samples)),
+                  "max_steps", (json_int_t)e->planned_steps, "train_batch_size",
                   (json_int_t)e->run->micro_batch_size);
     char *text;
 
