@@ -33,8 +33,10 @@ struct zt_checkpoint_tensor {
     int ndim;
     const int64_t *shape; /* row-major */
     int64_t numel;
-    bool trained;         /* false: a frozen parameter, or a buffer */
-    bool readable;        /* false: of integers, which are not read as floats */
+    bool trained; /* false: a frozen parameter, or a buffer */
+    /* false: of integers, or of a type that is not read (F64, F8), or of the model under
+     * adapters, whose values are where they came from */
+    bool readable;
     const char *alias_of; /* another name of that tensor (tied weights); NULL: its own */
 };
 

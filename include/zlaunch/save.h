@@ -27,7 +27,8 @@ extern "C" {
 /*
  * Ask, in after_step and on every rank alike, for a checkpoint of all that training depends
  * on, after this step: DIR/TAG, and the file DIR/latest names it. `dir` NULL: --output_dir.
- * `tag`, a name without slashes that does not begin with a dot, is the same on all ranks
+ * `tag`, a name without slashes that does not begin with a dot, and neither `latest` nor
+ * checkpoint-N (N a number), which are the run's own, is the same on all ranks
  * (checkpoint.tag_validation says what happens when it is not); NULL: global_stepN. One of
  * that name is replaced, a folder that is no checkpoint is not. It is written while training
  * goes on, as others are; a disk that does not take it is a warning. --save_total_limit does

@@ -37,7 +37,8 @@ ZT_API bool zt_weights_read(zt_weights *w, const zt_param *p, int64_t from, int6
 
 /*
  * Replace `n` values of `p` from element `from` on. Those of rank 0 count; what the other
- * ranks pass is overwritten with them, so that they know them, too.
+ * ranks pass is overwritten with them, so that they know them, too. Under adapters (--lora_r)
+ * after_step cannot change the model itself, which is saved nowhere.
  */
 ZT_API bool zt_weights_write(zt_weights *w, zt_param *p, int64_t from, int64_t n,
                              float *values);

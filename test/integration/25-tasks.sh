@@ -194,6 +194,14 @@ check "numbers over a head of classes are refused, with the way out" refuses_kin
 check "  which is one" other_kind regress numbers.tsv "$tmp/three" --ignore_mismatched_sizes
 check "  by which the head begins as new" says '2 parameters are not in '
 check "  and is of numbers then" grep -q '"problem_type": *"regression"' "$tmp/kind-regress/config.json"
+bert 1 "$tmp/o" regress numbers.tsv --model_name_or_path "$tmp/three" --ignore_mismatched_sizes --max_steps 4 --save_steps 1 --do_eval \
+    --eval_steps 1 --learning_rate 3e-2 --load_best_model_at_end --output_dir "$tmp/best-kind"
+best=$(sed -n 's/^{"step": *\([0-9]*\).*/\1/p' "$tmp/best-kind/eval_results.json")
+check "  the weights of the best step are so with their head" "$bin/zckpt" diff "$tmp/best-kind" "$tmp/best-kind/checkpoint-$best"
+check "  and a run goes on with the head that it has learnt" bert 1 "$tmp/o" regress numbers.tsv --model_name_or_path "$tmp/three" \
+    --ignore_mismatched_sizes --max_steps 4 --save_steps 4 --do_eval --eval_steps 1 --learning_rate 3e-2 \
+    --resume_from_checkpoint "$tmp/best-kind/checkpoint-1" --output_dir "$tmp/again-kind"
+check "  to the same weights" "$bin/zckpt" diff "$tmp/best-kind/checkpoint-4" "$tmp/again-kind/checkpoint-4"
 check "classes over a head of numbers as well" refuses_kind classify classes.jsonl "$tmp/kind-regress" \
     'is for --task regress; with --ignore_mismatched_sizes a head for the classes of the data begins as new'
 check "  begin with one of theirs" other_kind classify classes.jsonl "$tmp/kind-regress" --ignore_mismatched_sizes

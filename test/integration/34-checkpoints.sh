@@ -109,6 +109,10 @@ for how in "16 2" "8 4"; do
     check "  and an epoch is one" awk -F '[:,]' '/"epoch"/ { e = $2 } END { exit !(e >= 1 && e < 1.1) }' "$tmp/cut.dir/checkpoint-$got/trainer_state.json"
     rm -rf "$tmp/cut.dir"
 done
+epoch "$tmp/dropped" "$tmp/dropped.dir" --save_strategy epoch --dataloader_drop_last --gradient_accumulation_steps 3
+got=$(steps_of "$tmp/dropped")
+check "with rows left out an epoch is one as well" grep -q '"epoch": 1.0,' "$tmp/dropped.dir/checkpoint-$got/trainer_state.json"
+check "  also where the run begins" grep -q "; $got steps of .* tokens, 1 epochs of" "$tmp/dropped" "$tmp/dropped.err"
 for how in "--seed 1" "--data_seed 1"; do
     cp -r "$tmp/middle.dir" "$tmp/cut.dir"
     # shellcheck disable=SC2086

@@ -117,8 +117,18 @@ check "  and the run goes on" [ $code -eq 0 ]
 ZT_SAVE_DIR=$tmp/mine ZT_SAVE_TAG=../out saving 2 "$tmp/up.log" --max_steps 2
 code=$?
 check "a tag is a name" refuses "$tmp/up.log" "is no tag of a checkpoint"
+ZT_SAVE_DIR=$tmp/as-step ZT_SAVE_TAG=checkpoint-9 saving 2 "$tmp/as-step.log" --max_steps 2
+code=$?
+check "  and none that another step's checkpoint has" refuses "$tmp/as-step.log" "not checkpoint-N, as the run names its own"
 ZT_SAVE_FAIL=1 ZT_SAVE_DIR=$tmp/failed ZT_SAVE_TAG=a saving 2 "$tmp/failed.log" --max_steps 2
 check "a hook that fails is a warning with its name" says "$tmp/failed.log" "plugin saving: save_state failed"
 check "  and no checkpoint" [ "$(ls -A "$tmp/failed" 2>/dev/null)" = "" ]
+
+# what is frozen under adapters is in no file of theirs: a plugin that changes it is refused
+saving 1 "$tmp/base.log" --output_dir "$tmp/base" --max_steps 1
+saving 2 "$tmp/lora.log" --model_name_or_path "$tmp/base" --lora_r 2 --output_dir "$tmp/lora"
+code=$?
+check "weights under adapters are not changed by a plugin" refuses "$tmp/lora.log" "is of the model under adapters (--lora_r), which stays as it is"
+check "  and no adapters are saved" [ ! -e "$tmp/lora/adapter_model.safetensors" ]
 
 finish

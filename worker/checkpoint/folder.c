@@ -263,8 +263,7 @@ zt_err zt_ckpt_check_config(const char *dir, const char *config, bool own,
                         dir);
 }
 
-/* "checkpoint-12" is 12; anything else, "checkpoint-012" too, is -1. */
-static int64_t step_of(const char *name)
+int64_t zt_ckpt_step_of_name(const char *name)
 {
     const char *digits = name + sizeof(PREFIX) - 1;
     size_t n;
@@ -300,7 +299,7 @@ static bool is_work(const char *name)
         return false;
     memcpy(step, name + 1, n - work - 1);
     step[n - work - 1] = 0;
-    return step_of(step) >= 0;
+    return zt_ckpt_step_of_name(step) >= 0;
 }
 
 void zt_ckpt_remove_stale(const char *root)
@@ -341,7 +340,7 @@ zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num, struct zt_fault
     int n = 0;
 
     while (d && (e = readdir(d))) {
-        int64_t step = step_of(e->d_name), *more;
+        int64_t step = zt_ckpt_step_of_name(e->d_name), *more;
 
         if (step < 0)
             continue;

@@ -60,6 +60,8 @@ zt_err zt_ckpt_remove_tree(const char *path, struct zt_fault *fault) ZT_MUST_CHE
 zt_err zt_ckpt_replace_folder(const char *root, const char *from, const char *to,
                               struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* "checkpoint-12" is 12; anything else, "checkpoint-012" too, is -1. */
+int64_t zt_ckpt_step_of_name(const char *name);
 /* Steps of the folders checkpoint-STEP in ROOT, newest first; *steps is malloc'ed. A
  * folder that is not there has none. ZT_E_NOMEM. */
 zt_err zt_ckpt_list(const char *root, int64_t **steps, int *num,

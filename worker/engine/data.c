@@ -547,6 +547,18 @@ static int64_t epoch_after(const struct zt_engine *e, int64_t step)
     return at.epoch;
 }
 
+double zt_engine_epochs(const struct zt_engine *e, int64_t step, double rows)
+{
+    struct zt_sampler_state at;
+    int64_t batch = zt_sampler_global_rows(e->sampler);
+
+    if (!e->run->dataloader_drop_last)
+        return (rows + e->rows_recut) / (double)zt_sampler_num_blocks(e->sampler);
+    zt_sampler_tell(e->sampler, step - e->first_step, &at);
+    return (double)at.epoch +
+           (double)at.index / (double)(at.index + (at.blocks - at.index) / batch * batch);
+}
+
 bool zt_engine_epoch_ends(const struct zt_engine *e, int64_t step)
 {
     return epoch_after(e, step) != epoch_after(e, step - 1);

@@ -38,6 +38,10 @@ struct zt_padding zt_engine_padding(const struct zt_run *run);
  * them has a target. */
 zt_err zt_engine_open_sampler(struct zt_engine *e, struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Passes over the training data after this step, with which `rows` rows were read; under
+ * drop_last one is over with its last whole batch. */
+double zt_engine_epochs(const struct zt_engine *e, int64_t step, double rows);
+
 /* An epoch of the training data ends with this step, which is not before the first. */
 bool zt_engine_epoch_ends(const struct zt_engine *e, int64_t step);
 

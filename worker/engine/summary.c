@@ -10,6 +10,7 @@
 #include "common/human.h"
 #include "common/log.h"
 #include "common/message/event.h"
+#include "worker/engine/data.h"
 #include "worker/engine/engine.h"
 #include "worker/optim/sched/sched.h"
 
@@ -258,7 +259,7 @@ static void add_training(struct line *l, const struct zt_engine *e)
     int64_t to_come = e->total_steps > e->first_step ? e->total_steps - e->first_step : 0;
     int64_t steps = e->total_steps > e->first_step ? e->total_steps : e->first_step;
     double rows = (double)e->samples + (double)run->train_batch_size * (double)to_come;
-    double epochs = (rows + e->rows_recut) / (double)zt_sampler_num_blocks(e->sampler);
+    double epochs = zt_engine_epochs(e, e->first_step + to_come, rows);
     double samples = (double)zt_dataset_num_samples(e->train_data);
     double all_rows = (double)zt_dataset_num_rows(e->train_data);
     char all[ZT_HUMAN], packed[ZT_HUMAN];

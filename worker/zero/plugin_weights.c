@@ -59,6 +59,16 @@ bool zt_weights_write(zt_weights *w, zt_param *p, int64_t from, int64_t n, float
 
     if (!check(w, p, from, n, values))
         return false;
+    /* what setup writes it writes at every start */
+    if (p->is_base && w->saves) {
+        zt_fault_set(
+            &w->fault, ZT_E_PLUGIN,
+            "zt_weights_write(): %s is of the model under adapters (--lora_r), "
+            "which stays as it is: neither checkpoints nor the files of adapters "
+            "have it",
+            p->name);
+        return false;
+    }
     rc = zt_broadcast(z->host, values, (size_t)n, ZT_F32, 0, &w->fault);
     zt_zero_part(z, p, &lo, &have);
     end = lo + have < from + n ? lo + have : from + n;

@@ -181,10 +181,12 @@ static bool same_shape(const struct zt_ckpt_param *a, const struct zt_param *p)
            memcmp(a->shape, p->shape, (size_t)p->ndim * sizeof(a->shape[0])) == 0;
 }
 
-static bool is_of_new_size(const struct loading *l, int index, const struct zt_param *p)
+/* A parameter that begins as new, although there may be one of its name (index, -1: none). */
+static bool begins_as_new(const struct loading *l, int index, const struct zt_param *p)
 {
-    return (l->e->head_is_other && zt_hf_is_of_head(p->name)) ||
-           (l->e->run->ignore_mismatched_sizes && !same_shape(&l->m->params[index], p));
+    return may_be_new(l, p) &&
+           (index < 0 || (l->e->head_is_other && zt_hf_is_of_head(p->name)) ||
+            (l->e->run->ignore_mismatched_sizes && !same_shape(&l->m->params[index], p)));
 }
 
 static const char *hint_at_adapters(const struct zt_param *p)
@@ -270,7 +272,7 @@ static zt_err match_param(struct loading *l, const struct zt_param *p, int *inde
             : zt_ckpt_find_param(l->m, p->name);
 
     *index = i;
-    if (may_be_new(l, p) && (i < 0 || is_of_new_size(l, i, p)))
+    if (begins_as_new(l, i, p))
         return ZT_OK;
     if (i < 0 || (zt_ckpt_value_kind(l->c, i) < 0 && !is_elsewhere(l, p)))
         return refuse_missing(l, i, p, fault);
@@ -294,7 +296,7 @@ static zt_err match_params(struct loading *l, int *index, struct zt_fault *fault
         rc = match_param(l, p, &index[i], fault);
         if (!rc && index[i] >= 0)
             used[index[i]] = true;
-        if (!rc && (index[i] < 0 || is_of_new_size(l, index[i], p))) {
+        if (!rc && begins_as_new(l, index[i], p)) {
             index[i] = -1;
             first = num_new++ ? first : p;
         }

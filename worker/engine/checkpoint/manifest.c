@@ -12,6 +12,7 @@
 #include "worker/checkpoint/tokenizer_files.h"
 #include "worker/config/canonical_text.h"
 #include "worker/engine/checkpoint/private.h"
+#include "worker/engine/data.h"
 #include "worker/engine/weights.h"
 
 static json_t *kinds_json(const struct zt_ckpt_state *s)
@@ -108,11 +109,10 @@ static zt_err list_file(const char *dir, const char *name, const char *up, json_
 /* What programs around Hugging Face's Trainer look for. */
 static char *trainer_state(const struct zt_engine *e, int64_t step)
 {
-    double rows = (double)zt_sampler_num_blocks(e->sampler);
     json_t *t =
         json_pack("{s:I, s:o, s:I, s:I}", "global_step", (json_int_t)step, "epoch",
-                  zt_json_real(((double)e->samples + e->rows_recut) / rows), "max_steps",
-                  (json_int_t)e->planned_steps, "train_batch_size",
+                  zt_json_real(zt_engine_epochs(e, step, (double)e->samples)),
+                  "max_steps", (json_int_t)e->planned_steps, "train_batch_size",
                   (json_int_t)e->run->micro_batch_size);
     char *text;
 

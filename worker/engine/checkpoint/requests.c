@@ -71,10 +71,12 @@ zt_err zt_ckpt_agree_on_request(struct zt_engine *e, int i, int64_t step,
     rc = validate_tag(e, out->tag, fault);
     if (!rc)
         rc = zt_broadcast(e->comm, out, sizeof(*out), ZT_U8, 0, fault);
-    if (!rc && (!zt_ckpt_is_plain_name(out->tag) || strcmp(out->tag, "latest") == 0))
+    if (!rc && (!zt_ckpt_is_plain_name(out->tag) || strcmp(out->tag, "latest") == 0 ||
+                zt_ckpt_step_of_name(out->tag) >= 0))
         rc = zt_fault_set(fault, ZT_E_PLUGIN,
                           "plugin %s: \"%s\" is no tag of a checkpoint: a name without "
-                          "slashes, no dot in front, not `latest`",
+                          "slashes, no dot in front, not `latest` and not "
+                          "checkpoint-N, as the run names its own",
                           e->plugin->name, out->tag);
     return rc;
 }
