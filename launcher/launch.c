@@ -67,6 +67,29 @@ static bool given(const struct zt_launch *l, const char *name)
     return zt_args_value(l->args, name)->from != ZT_FROM_DEFAULT;
 }
 
+/* What this command line says about ssh; the environment may be that of all jobs. */
+static void note_ssh(struct zt_launch *l)
+{
+    const struct {
+        bool asked;
+        const char *option;
+    } rows[ZT_SSH_OPTIONS] = {
+        {l->force_multi, "force_multi"},
+        {l->ssh.push, "push"},
+        {l->ssh.port > 0, "ssh_port"},
+        {l->ssh.identity, "ssh_identity"},
+        {l->ssh.known_hosts, "ssh_known_hosts"},
+        {l->ssh.jump, "ssh_jump"},
+        {l->ssh_accept_any_host, "ssh_accept_any_host"},
+        {l->ssh.program, "ssh_program"},
+    };
+    int n = 0;
+
+    for (int i = 0; i < ZT_SSH_OPTIONS; i++)
+        if (rows[i].asked && zt_args_value(l->args, rows[i].option)->from == ZT_FROM_FLAG)
+            l->about_ssh[n++] = rows[i].option;
+}
+
 static void derive_reach(struct zt_launch *l, struct zt_problems *report)
 {
     bool ranked = given(l, "node_rank");
@@ -76,6 +99,7 @@ static void derive_reach(struct zt_launch *l, struct zt_problems *report)
         l->launcher = "ssh";
     l->preflight = !l->no_preflight;
     l->ssh.check_host_key = !l->ssh_accept_any_host;
+    note_ssh(l);
     if (!l->no_ssh || !ranked)
         l->node_rank = -1;
     if (l->no_ssh && !ranked)

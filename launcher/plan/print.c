@@ -350,31 +350,15 @@ static void warn_of_named(const struct zt_job_plan *p, FILE *out)
         }
 }
 
-/* Options of this command line about ssh, where nothing is reached by it. */
+/* Options about ssh, where nothing is reached by it. */
 static void warn_of_ssh(const struct zt_job_plan *p, FILE *out)
 {
-    const struct zt_launch *l = p->launch;
-    const struct {
-        bool asked;
-        const char *option;
-    } rows[] = {
-        {l->force_multi, "force_multi"},
-        {l->ssh.push, "push"},
-        {l->ssh.port > 0, "ssh_port"},
-        {l->ssh.identity, "ssh_identity"},
-        {l->ssh.known_hosts, "ssh_known_hosts"},
-        {l->ssh_accept_any_host, "ssh_accept_any_host"},
-        {l->ssh.jump, "ssh_jump"},
-        {l->ssh.program, "ssh_program"},
-    };
-
     for (int i = 0; i < p->num_nodes; i++)
         if (p->nodes[i].starter == zt_starter_find("ssh"))
             return;
-    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++)
-        if (rows[i].asked && zt_args_value(l->args, rows[i].option)->from == ZT_FROM_FLAG)
-            fprintf(out, "--%s has no effect: no node of this job is reached by ssh\n",
-                    rows[i].option);
+    for (const char *const *name = p->launch->about_ssh; *name; name++)
+        fprintf(out, "--%s has no effect: no node of this job is reached by ssh\n",
+                *name);
 }
 
 void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
