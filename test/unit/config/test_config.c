@@ -262,6 +262,17 @@ static void test_config_switches_refuse_what_details_do_not(void **state)
                      1);
     assert_non_null(strstr(problem(), "flops_profiler.enabled"));
     zt_config_release(&config);
+    /* switches that act whatever the section above says */
+    assert_int_equal(read_config("{\"data_efficiency\": {\"data_routing\": "
+                                 "{\"random_ltd\": {\"enabled\": true}}}}"),
+                     1);
+    assert_non_null(strstr(problem(), "random_ltd.enabled"));
+    zt_config_release(&config);
+    assert_int_equal(read_config("{\"data_efficiency\": {\"data_sampling\": "
+                                 "{\"curriculum_learning\": {\"enabled\": true}}}}"),
+                     1);
+    assert_non_null(strstr(problem(), "curriculum_learning.enabled"));
+    zt_config_release(&config);
     assert_int_equal(read_config("{\"weight_quantization\": {\"enabled\": false, "
                                  "\"num_bits\": 4}}"),
                      0);
