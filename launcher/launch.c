@@ -67,6 +67,29 @@ static bool given(const struct zt_launch *l, const char *name)
     return zt_args_value(l->args, name)->from != ZT_FROM_DEFAULT;
 }
 
+/* What this command line says about ssh; the environment may be that of all jobs. */
+static void note_ssh(struct zt_launch *l)
+{
+    const struct {
+        bool asked;
+        const char *option;
+    } rows[ZT_SSH_OPTIONS] = {
+        {l->force_multi, "force_multi"},
+        {l->ssh.push, "push"},
+        {l->ssh.port > 0, "ssh_port"},
+        {l->ssh.identity, "ssh_identity"},
+        {l->ssh.known_hosts, "ssh_known_hosts"},
+        {l->ssh.jump, "ssh_jump"},
+        {l->ssh_accept_any_host, "ssh_accept_any_host"},
+        {l->ssh.program, "ssh_program"},
+    };
+    int n = 0;
+
+    for (int i = 0; i < ZT_SSH_OPTIONS; i++)
+        if (rows[i].asked && zt_args_value(l->args, rows[i].option)->from == ZT_FROM_FLAG)
+            l->about_ssh[n++] = rows[i].option;
+}
+
 static void derive_reach(struct zt_launch *l, struct zt_problems *report)
 {
     bool ranked = given(l, "node_rank");
@@ -76,6 +99,7 @@ static void derive_reach(struct zt_launch *l, struct zt_problems *report)
         l->launcher = "ssh";
     l->preflight = !l->no_preflight;
     l->ssh.check_host_key = !l->ssh_accept_any_host;
+    note_ssh(l);
     if (!l->no_ssh || !ranked)
         l->node_rank = -1;
     if (l->no_ssh && !ranked)
@@ -133,6 +157,16 @@ static void drop_empty(const char **text)
         *text = NULL;
 }
 
+static void check_file_name(const char *path, const char *option,
+                            struct zt_problems *report)
+{
+    if (path && !*path)
+        zt_problems_add(report, ZT_E_USAGE,
+                        "--%s: it is empty, as a variable that is not set is; name a "
+                        "file, or leave it out",
+                        option);
+}
+
 static void derive(struct zt_launch *l, struct zt_problems *report)
 {
     drop_empty(&l->include);
@@ -150,6 +184,9 @@ static void derive(struct zt_launch *l, struct zt_problems *report)
         zt_problems_add(report, ZT_E_USAGE,
                         "--enable_each_rank_log: the name of the folder is empty, as a "
                         "variable that is not set is");
+    check_file_name(l->hostfile, "hostfile", report);
+    check_file_name(l->summary, "summary", report);
+    check_file_name(l->log_file, "log_file", report);
     if (l->log_file && !l->detach)
         zt_problems_add(report, ZT_E_USAGE, "--log_file is for --detach");
     if (l->ctl_job && l->attach_job)
@@ -283,8 +320,14 @@ static zt_launch_action choose_action(const struct zt_launch *l)
 /* --ctl JOB save weights [DIR] */
 static bool saves_weights(const struct zt_launch *l)
 {
-    return l->ctl_job && (l->target_argc == 2 || l->target_argc == 3) &&
-           strcmp(l->target[0], "save") == 0 && strcmp(l->target[1], "weights") == 0;
+    return l->ctl_job && l->target_argc >= 2 && strcmp(l->target[0], "save") == 0 &&
+           strcmp(l->target[1], "weights") == 0;
+}
+
+/* How many words may stand behind the options of --ctl and --attach. */
+static int words_taken(const struct zt_launch *l)
+{
+    return !l->ctl_job ? 0 : saves_weights(l) ? 3 : 1;
 }
 
 /* Behind the target it is the ranks that refuse an option of ours: where they run is decided
@@ -371,10 +414,10 @@ static void parse(struct zt_launch *l, int argc, char **argv, struct zt_problems
     if (l->ctl_job || l->attach_job) {
         l->action = ZT_LAUNCH_CTL;
         check_beside(l, l->ctl_job ? "ctl" : "attach", report);
-        if (l->target_argc > (l->ctl_job ? 1 : 0) && !saves_weights(l))
-            zt_problems_add(
-                report, ZT_E_USAGE, "%s: '%s' is one word too many; options come first",
-                l->ctl_job ? "--ctl" : "--attach", l->target[l->ctl_job ? 1 : 0]);
+        if (l->target_argc > words_taken(l))
+            zt_problems_add(report, ZT_E_USAGE,
+                            "%s: '%s' is one word too many; options come first",
+                            l->ctl_job ? "--ctl" : "--attach", l->target[words_taken(l)]);
         if (saves_weights(l) && l->target_argc == 3 && !*l->target[2])
             zt_problems_add(report, ZT_E_USAGE,
                             "--ctl: 'save weights' into a folder without a name; leave "

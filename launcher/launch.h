@@ -36,6 +36,8 @@ typedef enum zt_launch_action {
 #define ZT_LAUNCH_STRING(name)  const char *name;
 #define ZT_LAUNCH_CHOICE(name)  const char *name;
 
+#define ZT_SSH_OPTIONS 8
+
 struct zt_launch {
     zt_launch_action action;
 
@@ -49,8 +51,11 @@ struct zt_launch {
     /* how nodes are reached */
     bool preflight; /* test the links between the nodes first */
     struct zt_ssh_options ssh;
-    double connect_timeout_s; /* of each phase of reaching a node */
-    const char *exports;      /* NAME or NAME=VALUE, commas between; NULL: none */
+    const char
+        *about_ssh[ZT_SSH_OPTIONS + 1]; /* names of what this command line says of it;
+                                                * the last is NULL */
+    double connect_timeout_s;           /* of each phase of reaching a node */
+    const char *exports; /* NAME or NAME=VALUE, commas between; NULL: none */
     /* binding */
     bool bind;
     const char *core_list; /* NULL: all */

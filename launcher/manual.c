@@ -38,9 +38,9 @@ static const struct {
     {"128+N",
      "signal N killed the first rank that failed, or stopped the job: 129 SIGHUP, 141 "
      "nobody reads the output, 143 SIGTERM without a checkpoint"},
-    {"1", "training could not go on, or --ctl JOB save was turned down"},
+    {"1", "training could not go on, or the job turned a request of --ctl down"},
     {"2", "bad usage"},
-    {"65", "a config, data, weights or the numbers of a model are wrong"},
+    {"65", "a config, hostfile, data, weights or the numbers of a model are wrong"},
     {"66", "a file is missing: plugin, program, hostfile, data"},
     {"69", "a host cannot be reached, or was lost; or a connection between ranks was"},
     {"70", "a plugin, or zlaunch itself, made a mistake"},

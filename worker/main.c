@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const char usage[] =
     "usage: zworker TARGET.so [options]\n"
@@ -35,20 +36,45 @@ static const char usage[] =
     "  zworker --daemon\n"
     "      the node daemon; started by zlaunch\n";
 
-/* ZLAUNCH_LOG_LEVEL and ZLAUNCH_LOG_FORMAT, as zlaunch hands its own options down. */
+/* What ZLAUNCH_LOG_LEVEL and ZLAUNCH_LOG_FORMAT may say, which zlaunch sets by its own options, and
+ * a user where it has not started us. */
+static const char *const levels[] = {"debug", "info",     "warning",
+                                     "error", "critical", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+/* Its index, and from now on it is spelled as that; -1: none of them. */
+static int take_word(const char *variable, const char *const *choices, int unset)
+{
+    const char *text = getenv(variable);
+
+    if (!text || !*text)
+        return unset;
+    for (int i = 0; choices[i]; i++)
+        if (strcasecmp(text, choices[i]) == 0)
+            return setenv(variable, choices[i], 1) ? -1 : i;
+    return -1;
+}
+
 static void init_log(bool daemon)
 {
-    const char *level = getenv("ZLAUNCH_LOG_LEVEL"),
-               *format = getenv("ZLAUNCH_LOG_FORMAT");
-    zt_log_level l = ZT_LOG_INFO;
+    static const zt_log_level values[] = {ZT_LOG_DEBUG, ZT_LOG_INFO, ZT_LOG_WARN,
+                                          ZT_LOG_ERROR, ZT_LOG_ERROR};
+    int level = take_word("ZLAUNCH_LOG_LEVEL", levels, 1);
 
-    if (level && strcmp(level, "debug") == 0)
-        l = ZT_LOG_DEBUG;
-    else if (level && strcmp(level, "warning") == 0)
-        l = ZT_LOG_WARN;
-    else if (level && (strcmp(level, "error") == 0 || strcmp(level, "critical") == 0))
-        l = ZT_LOG_ERROR;
-    zt_log_init(l, format && strcmp(format, "json") == 0, daemon ? "daemon" : "zworker");
+    zt_log_init(level < 0 ? ZT_LOG_INFO : values[level],
+                take_word("ZLAUNCH_LOG_FORMAT", formats, 0) == 1,
+                daemon ? "daemon" : "zworker");
+}
+
+static bool check_word(const char *variable, const char *const *choices)
+{
+    if (take_word(variable, choices, 0) >= 0)
+        return true;
+    fprintf(stderr, "zworker: error: %s: \"%s\" is none of", variable, getenv(variable));
+    for (int i = 0; choices[i]; i++)
+        fprintf(stderr, "%s%s", i ? "|" : " ", choices[i]);
+    fputc('\n', stderr);
+    return false;
 }
 
 static int print_man(void)
@@ -118,6 +144,9 @@ static int run(int argc, char **argv)
         zt_metrics_print_markdown(stdout); /* docs/METRICS.md */
         return 0;
     }
+    if (!check_word("ZLAUNCH_LOG_LEVEL", levels) ||
+        !check_word("ZLAUNCH_LOG_FORMAT", formats))
+        return zt_err_exit_code(ZT_E_USAGE);
     return zt_rank_main(argc, argv);
 }
 

@@ -84,12 +84,27 @@ static void stop(pid_t pid, int sig, bool again, struct zt_render *r)
         kill(-pid, again ? SIGKILL : sig);
 }
 
-/* Wait for `pid`; signals of the user go to its group. */
+/* The code of a job that `sig` has stopped, as without mpirun, which may end with any other. */
+static int stopped(int sig, int code, struct zt_render *r)
+{
+    if (sig == SIGTERM && code == ZT_EXIT_REQUEUE) /* the ranks have told it */
+        return code;
+    if (sig == SIGINT)
+        zt_render_message(r, ZT_LOG_ERROR, "interrupted");
+    else
+        zt_render_message(r, ZT_LOG_ERROR, "stopped by %s", zt_signal_text(sig));
+    return 128 + sig;
+}
+
+/* Wait for `pid`; signals of the user go to its group. *stopped_by: the first that ends it, or
+ * 0. */
 static int watch(pid_t pid, const sigset_t *set, const struct zt_job_plan *p,
-                 struct zt_render *r)
+                 int *stopped_by, struct zt_render *r)
 {
     double end = p->timeout_s > 0 ? zt_now() + p->timeout_s : 0, kill_at = 0;
-    int stops = 0, status, timed_out = 0;
+    int stops = 0, status, timed_out = 0, code;
+
+    *stopped_by = 0;
 
     while (waitpid(pid, &status, WNOHANG) != pid) {
         struct timespec wait = {.tv_nsec = 100 * 1000 * 1000};
@@ -106,6 +121,8 @@ static int watch(pid_t pid, const sigset_t *set, const struct zt_job_plan *p,
         if (sig == SIGUSR1 || sig == SIGUSR2) {
             pass_on(pid, sig, p, r);
         } else if (sig == SIGINT || sig == SIGTERM || sig == SIGHUP) {
+            if (!stops && !timed_out)
+                *stopped_by = sig;
             stop(pid, sig, stops++, r);
             kill_at = kill_at > 0 ? kill_at : zt_now() + p->grace_ms / 1000.0;
         }
@@ -113,9 +130,8 @@ static int watch(pid_t pid, const sigset_t *set, const struct zt_job_plan *p,
         if (kill_at > 0 && zt_now() > kill_at)
             kill(-pid, SIGKILL);
     }
-    return timed_out             ? EXIT_TIMEOUT
-           : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
-                                 : WEXITSTATUS(status);
+    code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return *stopped_by ? stopped(*stopped_by, code, r) : timed_out ? EXIT_TIMEOUT : code;
 }
 
 static void sweep(void)
@@ -149,6 +165,7 @@ static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
     char *program;
     sigset_t set;
     pid_t pid;
+    int stopped_by = 0;
     zt_err rc = zt_find_program(m->argv[0], &program, fault);
 
     if (!rc)
@@ -170,9 +187,9 @@ static zt_err run(struct zt_mpirun *m, struct zt_render *r, int *exit_code,
                           strerror(errno));
     } else {
         setpgid(pid, pid);
-        *exit_code = watch(pid, &set, m->plan, r);
+        *exit_code = watch(pid, &set, m->plan, &stopped_by, r);
         sweep();
-        if (*exit_code && *exit_code != EXIT_TIMEOUT)
+        if (*exit_code && *exit_code != EXIT_TIMEOUT && !stopped_by)
             rc = explain(m, program, fault);
     }
     free(program);

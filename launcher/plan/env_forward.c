@@ -101,7 +101,7 @@ static zt_err take_line(struct forward_list *l, const char *p, const char *end,
         return ZT_OK;
     eq = memchr(p, '=', (size_t)(end - p));
     if (!eq || !zt_env_name_ok(p, (size_t)(eq - p)) || memchr(p, 0, (size_t)(end - p)))
-        return zt_fault_set(fault, ZT_E_USAGE,
+        return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s:%d: '%.*s': expected NAME=VALUE, the name of letters, "
                             "digits and _",
                             file, line, (int)(end - p < 80 ? end - p : 80), p);
@@ -127,7 +127,7 @@ static zt_err tell_left_out(struct forward_list *l, const char *path, int why,
 /* A file of the user's home that cannot be read is left out: the job may well not be about
  * it. Where a job says which file, or has one beside it, that is an error. */
 static zt_err take_file(struct forward_list *l, const char *folder, const char *name,
-                        bool is_home, struct zt_fault *fault)
+                        bool is_home, bool *found, struct zt_fault *fault)
 {
     bool left_out;
     char *path, *text = NULL;
@@ -138,6 +138,7 @@ static zt_err take_file(struct forward_list *l, const char *folder, const char *
     if (asprintf(&path, "%s%s%s", folder, *folder ? "/" : "", name) < 0)
         return zt_fault_set(fault, ZT_E_NOMEM, "no memory for the environment");
     text = zt_small_file(path, FILE_MAX_BYTES, &n);
+    *found = *found || text || (errno != ENOENT && errno != ENOTDIR);
     left_out = !text && is_home &&
                (errno == EACCES || errno == EPERM || errno == EINVAL || errno == EIO);
     if (left_out)
@@ -158,22 +159,26 @@ static zt_err take_file(struct forward_list *l, const char *folder, const char *
 static zt_err take_files(struct forward_list *l, char *const *env, struct zt_fault *fault)
 {
     const char *home = lookup(env, "HOME"), *name = lookup(env, "DS_ENV_FILE");
+    bool found = !name || !*name, other = false; /* one that is named has to be there */
     zt_err rc = ZT_OK;
 
-    if (!name || !*name)
+    if (found)
         name = ".deepspeed_env";
     if (*name == '/')
-        rc = take_file(l, "", name, false, fault);
+        rc = take_file(l, "", name, false, &found, fault);
     for (int i = 0; !rc && i < 2; i++) {
         const char *folder = i == 0 ? home : ".";
 
         if (!folder)
             continue;
         if (*name != '/')
-            rc = take_file(l, folder, name, i == 0, fault);
+            rc = take_file(l, folder, name, i == 0, &found, fault);
         if (!rc)
-            rc = take_file(l, folder, ".zlaunch_env", i == 0, fault);
+            rc = take_file(l, folder, ".zlaunch_env", i == 0, &other, fault);
     }
+    if (!rc && !found)
+        rc = zt_fault_set(fault, ZT_E_NOINPUT, "DS_ENV_FILE=%s: there is no such file%s",
+                          name, *name == '/' ? "" : ", neither here nor in HOME");
     return rc;
 }
 

@@ -168,7 +168,7 @@ static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
     long slots = -1;
 
     if (memchr(p, 0, (size_t)(end - p)))
-        return zt_fault_set(fault, ZT_E_USAGE,
+        return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s:%d: a zero byte; a hostfile is text, with a line HOST "
                             "slots=N for each host",
                             file, line);
@@ -188,17 +188,18 @@ static zt_err parse_line(struct zt_hosts *h, const char *p, const char *end,
             slots = -1;
     }
     if (slots < 1)
-        return zt_fault_set(
-            fault, ZT_E_USAGE, "%s:%d: '%.*s': expected NAME slots=N with N from 1 to %d",
-            file, line, (int)(end - name < 80 ? end - name : 80), name, ZT_MAX_SLOTS);
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s:%d: '%.*s': expected NAME slots=N with N from 1 to %d",
+                            file, line, (int)(end - name < 80 ? end - name : 80), name,
+                            ZT_MAX_SLOTS);
     if (!parse_address(name, after, &a))
-        return zt_fault_set(fault, ZT_E_USAGE,
+        return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s:%d: '%.*s' is no host; expected HOST, USER@HOST, "
                             "HOST:PORT or [IPV6]:PORT",
                             file, line, (int)(after - name < 80 ? after - name : 80),
                             name);
     if (stands_already(h, &a))
-        return zt_fault_set(fault, ZT_E_USAGE,
+        return zt_fault_set(fault, ZT_E_FORMAT,
                             "%s:%d: host %.*s stands here a second time; slots=N "
                             "says how many ranks it has (for --launcher local names may "
                             "be any that differ)",
@@ -228,7 +229,7 @@ zt_err zt_hosts_parse(const char *text, size_t bytes, const char *name,
         p = next;
     }
     if (!rc && !h.num)
-        rc = zt_fault_set(fault, ZT_E_USAGE, "%s: no host in it", name);
+        rc = zt_fault_set(fault, ZT_E_FORMAT, "%s: no host in it", name);
     if (rc) {
         zt_hosts_release(&h);
         return rc;
@@ -256,8 +257,9 @@ zt_err zt_hosts_read(const char *path, struct zt_hosts *out, struct zt_fault *fa
             if (grown)
                 text = grown;
             else
-                rc = full ? zt_fault_set(fault, ZT_E_USAGE, "hostfile %s: too long", path)
-                          : no_memory(fault);
+                rc = full
+                         ? zt_fault_set(fault, ZT_E_FORMAT, "hostfile %s: too long", path)
+                         : no_memory(fault);
         }
         errno = 0;
         if (!rc)

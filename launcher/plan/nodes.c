@@ -242,6 +242,11 @@ static zt_err choose_way(struct zt_job_plan *p, const struct zt_launch *l,
             "and its like), and for the srun that --launcher slurm starts a "
             "program with; here is neither: leave them out");
     p->only_node = l->node_rank;
+    if (l->node_rank >= 0 && (is_mpi(l->launcher) || strcmp(l->launcher, "slurm") == 0))
+        return zt_fault_set(fault, ZT_E_USAGE,
+                            "--launcher %s does not go together with --no_ssh, where "
+                            "each zlaunch starts the ranks of its own node",
+                            l->launcher);
     if (l->node_rank >= 0) {
         p->nodes[l->node_rank].starter = &zt_starter_local;
         p->same_host = h->num == 1;

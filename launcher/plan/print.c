@@ -350,12 +350,24 @@ static void warn_of_named(const struct zt_job_plan *p, FILE *out)
         }
 }
 
+/* Options about ssh, where nothing is reached by it. */
+static void warn_of_ssh(const struct zt_job_plan *p, FILE *out)
+{
+    for (int i = 0; i < p->num_nodes; i++)
+        if (p->nodes[i].starter == zt_starter_find("ssh"))
+            return;
+    for (const char *const *name = p->launch->about_ssh; *name; name++)
+        fprintf(out, "--%s has no effect: no node of this job is reached by ssh\n",
+                *name);
+}
+
 void zt_job_plan_warn(const struct zt_job_plan *p, FILE *out)
 {
     struct zt_cores cores;
     int ranks = ranks_here(p, p->num_nodes);
 
     warn_of_outer(p, out);
+    warn_of_ssh(p, out);
     if (!p->mpirun)
         warn_of_named(p, out);
     if (!p->is_plugin || ranks < 2 || zt_cores_init(&cores, p->core_list, NULL))

@@ -129,7 +129,7 @@ static zt_err give_up(const char *host, int port, const struct attempt *why,
                       double waited, struct zt_fault *fault)
 {
     if (why->resolver)
-        return zt_fault_set(fault, why->resolver == EAI_MEMORY ? ZT_E_NOMEM : ZT_E_USAGE,
+        return zt_fault_set(fault, why->resolver == EAI_MEMORY ? ZT_E_NOMEM : ZT_E_HOST,
                             "host '%s' does not resolve (%s, tried for %.0f s): check "
                             "MASTER_ADDR or the name service",
                             host, gai_strerror(why->resolver), waited);

@@ -66,6 +66,15 @@ check "a program that cannot start: 127" code_is 127
 check "and why" err_has "cannot run $tmp/script"
 launch --hostfile "$tmp/none" -- true
 check "missing hostfile: 66" code_is 66
+DS_ENV_FILE=$tmp/none launch -- true
+check "missing DS_ENV_FILE: 66" code_is 66
+check "  is named" err_has "DS_ENV_FILE=$tmp/none: there is no such file"
+for option in hostfile summary "detach --log_file"; do
+    # shellcheck disable=SC2086
+    launch --$option "" -- true
+    check "--$option without a name: 2" code_is 2
+    check "  is told" err_has "--${option#* --}: it is empty, as a variable that is not set is"
+done
 
 launch --num_gpsu 2 x.so
 check "unknown option: 2" code_is 2

@@ -107,4 +107,12 @@ launch --hostfile "$tmp/hosts" --num_gpus 5 -- true
 check "more ranks than slots: 2" code_is 2
 launch --include localhost:0 --exclude localhost:1 -- true
 check "--include with --exclude: 2" code_is 2
+
+# a zworker that zlaunch has not started reads what it says by itself as zlaunch does
+check "ZLAUNCH_LOG_LEVEL of a zworker: one that there is none of: 2" test "$(ZLAUNCH_LOG_LEVEL=debugg "$bin/zworker" x.so >"$tmp/said" 2>&1; echo $?)" = 2
+check "  is named, with all that there are" grep -qF 'ZLAUNCH_LOG_LEVEL: "debugg" is none of debug|info|warning|error|critical' "$tmp/said"
+check "ZLAUNCH_LOG_FORMAT likewise" test "$(ZLAUNCH_LOG_FORMAT=yaml "$bin/zworker" x.so >"$tmp/said" 2>&1; echo $?)" = 2
+check "  but in capitals it is the same" grep -qF '"event":"fail"' <(ZLAUNCH_LOG_FORMAT=JSON "$bin/zworker" "$tmp/x.so" 2>&1)
+ZLAUNCH_LOG_LEVEL=debugg launch --log_level info -- true
+check "an option of zlaunch overrules what is wrong there" code_is 0
 finish

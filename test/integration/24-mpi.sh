@@ -171,7 +171,19 @@ if mpirun --version 2>/dev/null | grep -qi 'hydra'; then
     check "  Ctrl-C says what it does" within 10 err_has "zlaunch: interrupted: stopping the ranks"
     gone_over() { ! kill -0 "$job" 2>/dev/null; }
     within 30 gone_over || fail "it did not end"
+    wait "$job"
+    code=$?
+    check "  and ends with 130, whatever mpirun does" code_is 130
+    check "  which its last line says" err_has "error: interrupted"
     gone "Ctrl-C over mpirun"
+    for sig in INT TERM HUP; do
+        launch_bg --hostfile "$tmp/hosts" --launcher mpich -- sh -c 'trap "exit 0" INT TERM HUP; echo ready; while :; do sleep 0.1; done'
+        within 30 out_has ready || fail "the program did not start"
+        kill -$sig "$job"
+        wait "$job"
+        code=$?
+        check "SIG$sig over mpirun, of a program: 128 and its number" code_is $((128 + $(kill -l $sig)))
+    done
 fi
 
 # ---------------------------------------------------------------- other programs, by PMI

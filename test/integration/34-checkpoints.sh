@@ -375,6 +375,15 @@ C
     check "SIGTERM while one is written: both are there, exit code 75" ended 75
     check "  whole" is_whole "$tmp/slow.dir"/checkpoint-*
 
+    busy before --max_steps 6 --save_steps 5 --do_eval --eval_file "$tmp/other.txt"
+    check "an evaluation is due while a checkpoint is written" wait_until reached before 6
+    sleep 0.3
+    check "  and waits for it" [ "$(grep -c '"event":"eval"' "$tmp/before")" = 0 ]
+    touch "$tmp/before.busy/free"
+    check "  comes then" ended 0
+    check "  behind it" [ "$(grep -oE '"event":"(eval|saved)"' "$tmp/before" | head -n 2 | tr '\n' ' ')" = '"event":"saved" "event":"eval" ' ]
+    check "  once each" [ "$(grep -cE '"event":"saved".*checkpoint-' "$tmp/before") $(saved "$tmp/before.dir")" = "2 checkpoint-5 checkpoint-6" ]
+
     busy never --max_steps 100000 --save_steps 2 --save_grace 1
     check "a disk that never ends" wait_until test -e "$tmp/never.busy/waits"
     pkill -TERM -P "$job" zlaunch || kill -TERM "$(pgrep -P "$job")"

@@ -54,7 +54,7 @@ check "more nodes than there are: 2" code_is 2
 for line in "worker-0 slots=1" "worker-3" "worker-3 slots=0" "a@b@c slots=1" "h:99999 slots=1" "[::1 slots=1"; do
     { cat "$tmp/hosts"; echo "$line"; } >"$tmp/bad"
     launch --hostfile "$tmp/bad" --launcher local --dry_run -- true
-    check "hostfile line '$line': 2" code_is 2
+    check "hostfile line '$line': 65, as of a config" code_is 65
     check "  the line is told" err_has "$tmp/bad:6: "
 done
 printf '[fe80::1]:22 slots=1\nfe80::2 slots=2\n' >"$tmp/six"
@@ -72,6 +72,19 @@ launch --hostfile "$tmp/hosts" --no_ssh --node_rank 1 --master_addr 10.0.0.1 --m
     sh -c 'echo $RANK $LOCAL_RANK $WORLD_SIZE $GROUP_RANK $MASTER_ADDR $MASTER_PORT'
 check "--no_ssh runs the ranks of its node" test "$(sort "$tmp/out" | tr '\n' ';')" = \
     "[rank 4] 4 0 7 1 10.0.0.1 99;[rank 5] 5 1 7 1 10.0.0.1 99;"
+for way in mpich openmpi slurm; do
+    launch --hostfile "$tmp/hosts" --launcher $way --no_ssh --node_rank 1 --master_addr h -- true
+    check "--launcher $way with --no_ssh: 2" code_is 2
+    check "  by both names" err_has "--launcher $way does not go together with --no_ssh"
+done
+for option in force_multi push "ssh_port 22" "ssh_identity k" "ssh_known_hosts k" ssh_accept_any_host "ssh_jump h" "ssh_program p"; do
+    # shellcheck disable=SC2086
+    launch --hostfile "$tmp/hosts" --launcher local --$option -- true
+    check "--$option where nothing is reached by ssh: 0" code_is 0
+    check "  has no effect, and that is told" err_has "--${option% *} has no effect: no node of this job is reached by ssh"
+done
+ZLAUNCH_SSH_PORT=22 launch -- true
+check "  but not of the environment, which is that of all jobs" test ! -s "$tmp/err"
 launch --hostfile "$tmp/hosts" --no_ssh --node_rank 3 --master_addr h -- true
 check "a node that is not there: 2" code_is 2
 printf '\xef\xbb\xbflocalhost slots=2\r\n' >"$tmp/bom"

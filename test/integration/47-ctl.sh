@@ -52,6 +52,8 @@ check "options go before the target: one word too many" code_is 2
 "$zlaunch" --log_format json --ctl "$id" status >"$tmp/said" 2>&1
 check "status as JSON is one event, then the end" test "$(sed 's/^{"ts":"[^"]*","event":"\([a-z]*\)",.*}$/\1/' "$tmp/said" | tr '\n' ' ')" = "status end "
 check "  with the pids" sh -c "grep -q '\"pids\":\[[0-9]*,[0-9]*,[0-9]*\]' '$tmp/said'"
+ask "$id" save weights "$tmp/a" b
+check "  as many as there are" said "--ctl: 'b' is one word too many"
 ask list
 check "list" said "$id"
 ask "${id%?}" status

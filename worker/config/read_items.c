@@ -186,21 +186,45 @@ static const char *habitual_name(const char *key)
     return key;
 }
 
+/* What people call text that is for people. */
+static bool is_remark(const char *key)
+{
+    static const char *const names[] = {"comment", "comments", "description",
+                                        "note",    "notes",    "//"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
+        if (strcmp(key, names[i]) == 0)
+            return true;
+    return false;
+}
+
 static void unknown_key(struct zt_config *c, const struct section_cursor *p,
                         const struct zt_jnode *n)
 {
     const char *where = where_is(c, n->key_line, n->key_col), *best, *elsewhere;
     const char *name = habitual_name(n->key);
+    const struct zt_key *enabled;
     struct zt_suggest s;
 
+    if (is_remark(n->key)) {
+        zt_problems_add(
+            &c->report, ZT_E_CONFIG,
+            "%s: unknown key \"%s\"%s%s%s; if it is a comment, begin its name "
+            "with '_' or '#', or write the line behind #",
+            where, n->key, *p->path ? " in \"" : "", p->path, *p->path ? "\"" : "");
+        return;
+    }
     zt_suggest_init(&s, name);
     offer_section(c, &s, p->row);
     best = zt_suggest_best(&s);
     if (best)
         best = join(c, p->path, '.', best);
-    elsewhere = best && s.distance <= 2 ? NULL : suggest_anywhere(p->row, name);
+    elsewhere = best && s.distance < 2 ? NULL : suggest_anywhere(p->row, name);
     if (elsewhere)
         best = elsewhere;
+    enabled = elsewhere ? zt_key_find(join(c, best, '.', "enabled")) : NULL;
+    if (enabled && enabled->status < ZT_LATER && n->type != ZT_JSON_OBJECT)
+        best = enabled->path;
     zt_problems_add(&c->report, ZT_E_CONFIG, "%s: unknown key \"%s\"%s%s%s%s%s", where,
                     n->key, *p->path ? " in \"" : "", p->path, *p->path ? "\"" : "",
                     best ? "; did you mean " : "",

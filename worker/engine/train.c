@@ -614,7 +614,10 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
         if (!rc && evaluation_is_due(e, step)) {
             double begun = begin_pause(&w);
 
-            rc = zt_engine_evaluate(e, step, fault);
+            /* it may be long, and what is saved on the way is there before it */
+            rc = zt_checkpoint_after_steps(e, fault);
+            if (!rc)
+                rc = zt_engine_evaluate(e, step, fault);
             if (!rc && zt_best_stops(e))
                 end_early(e, step);
             (void)end_pause(&w, begun);

@@ -262,6 +262,17 @@ static void test_config_switches_refuse_what_details_do_not(void **state)
                      1);
     assert_non_null(strstr(problem(), "flops_profiler.enabled"));
     zt_config_release(&config);
+    /* switches that act whatever the section above says */
+    assert_int_equal(read_config("{\"data_efficiency\": {\"data_routing\": "
+                                 "{\"random_ltd\": {\"enabled\": true}}}}"),
+                     1);
+    assert_non_null(strstr(problem(), "random_ltd.enabled"));
+    zt_config_release(&config);
+    assert_int_equal(read_config("{\"data_efficiency\": {\"data_sampling\": "
+                                 "{\"curriculum_learning\": {\"enabled\": true}}}}"),
+                     1);
+    assert_non_null(strstr(problem(), "curriculum_learning.enabled"));
+    zt_config_release(&config);
     assert_int_equal(read_config("{\"weight_quantization\": {\"enabled\": false, "
                                  "\"num_bits\": 4}}"),
                      0);
@@ -344,6 +355,11 @@ static void test_config_problems_name_file_line_and_column(void **state)
         {"{\"loss_scale\": 0}", "did you mean \"fp16.loss_scale\"?"},
         {"{\"max_grad_norm\": 1}", "did you mean \"gradient_clipping\"?"},
         {"{\"micro_batch_size\": 1}", "did you mean \"train_micro_batch_size_per_gpu\"?"},
+        {"{\"zlaunch\": {\"bf16\": true}}", "did you mean \"bf16.enabled\"?"},
+        {"{\"zlaunch\": {\"fp16\": true}}", "did you mean \"fp16.enabled\"?"},
+        {"{\"comment\": \"x\"}", "begin its name with '_' or '#'"},
+        {"{\"bf16\": {\"note\": 1}}",
+         "unknown key \"note\" in \"bf16\"; if it is a comment"},
         {"{\"zero_stage\": 1}", "did you mean \"zero_optimization.stage\"?"},
         {"{\"lr\": 1}", "did you mean \"optimizer.params.lr\"?"},
         {"{\"seed\": 1}", "did you mean \"zlaunch.seed\"?"},

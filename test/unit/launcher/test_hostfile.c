@@ -126,7 +126,7 @@ static void bad_lines_are_named_by_number(void **state)
 
         assert_int_equal(
             zt_hosts_parse(cases[i].text, strlen(cases[i].text), "hf", &h, &fault),
-            ZT_E_USAGE);
+            ZT_E_FORMAT);
         assert_non_null(strstr(fault.text, cases[i].where));
     }
 }
@@ -262,10 +262,10 @@ static void a_zero_byte_is_refused_with_its_line(void **state)
 
     (void)state;
     assert_int_equal(zt_hosts_parse(in_name, sizeof(in_name) - 1, "hh", &h, &fault),
-                     ZT_E_USAGE);
+                     ZT_E_FORMAT);
     assert_non_null(strstr(fault.text, "hh:2: a zero byte"));
     assert_int_equal(zt_hosts_parse(behind, sizeof(behind) - 1, "hh", &h, &fault),
-                     ZT_E_USAGE);
+                     ZT_E_FORMAT);
     assert_non_null(strstr(fault.text, "hh:2: a zero byte"));
     assert_int_equal(zt_hosts_one("-", 1, &h, &fault), ZT_E_USAGE);
 }
@@ -301,7 +301,7 @@ static void changed_bytes_mean_what_they_say_or_are_refused(void **state)
             same_hosts(&e, &h, text);
             zt_hosts_release(&h);
             accepted++;
-        } else if (good || fault.code != ZT_E_USAGE) {
+        } else if (good || fault.code != ZT_E_FORMAT) {
             fail_msg("\"%s\" is refused: %s", text, fault.text);
         }
     }

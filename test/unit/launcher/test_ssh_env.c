@@ -133,6 +133,14 @@ static void ds_env_file_renames_the_file(void **state)
     assert_string_equal(show(env, NULL), "A=1");
     put(work, ".deepspeed_env", NULL);
     put(work, ".other", NULL);
+    for (int i = 0; i < 2; i++) { /* one that is named, and nowhere */
+        struct zt_fault fault = {0};
+        char **list = NULL;
+
+        assert_int_equal(zt_forward_env(env, NULL, &list, NULL, &fault), ZT_E_NOINPUT);
+        assert_non_null(strstr(fault.text, env[1]));
+        env[1] = "DS_ENV_FILE=.other";
+    }
 }
 
 static void mistakes_are_named(void **state)
@@ -158,7 +166,7 @@ static void mistakes_are_named(void **state)
         snprintf(word, sizeof(word), "%s", cases[i].export ? cases[i].export : "");
         assert_int_equal(
             zt_forward_env(env, cases[i].export ? exports : NULL, &list, NULL, &fault),
-            ZT_E_USAGE);
+            cases[i].export ? ZT_E_USAGE : ZT_E_FORMAT);
         if (!strstr(fault.text, cases[i].want))
             fail_msg("'%s' lacks '%s'", fault.text, cases[i].want);
         assert_null(list);

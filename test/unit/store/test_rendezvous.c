@@ -286,7 +286,7 @@ static void no_address_is_an_error_that_says_what_to_do(void **state)
     strcpy(env.master_addr, "no.such.host.invalid");
     env.master_port = 1;
     env.rank = 1;
-    assert_int_equal(zt_rendezvous_open(&env, 0.2, &z, &fault), ZT_E_USAGE);
+    assert_int_equal(zt_rendezvous_open(&env, 0.2, &z, &fault), ZT_E_HOST);
     assert_non_null(strstr(fault.text, "does not resolve"));
 }
 

@@ -117,7 +117,8 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
                                 struct zt_control_requests *requests,
                                 struct zt_fault *fault) ZT_MUST_CHECK;
 
-/* Collective. After the last step: what is being saved is on the disk, or a warning. */
+/* Collective. After the last step, and before an evaluation: what is being saved is on the disk,
+ * or a warning. */
 zt_err zt_checkpoint_after_steps(struct zt_engine *e,
                                  struct zt_fault *fault) ZT_MUST_CHECK;
 

@@ -259,7 +259,9 @@ zt_err zt_checkpoint_after_step(struct zt_engine *e, int64_t step,
                                 struct zt_control_requests *requests,
                                 struct zt_fault *fault)
 {
-    zt_err rc = wishes.written ? settle(e, true, fault) : ZT_OK;
+    /* an evaluation may have waited for it since */
+    zt_err rc =
+        wishes.written && zt_checkpoint_pending(e) ? settle(e, true, fault) : ZT_OK;
 
     if (!rc && e->saves.num)
         rc = begin_requests(e, step, fault);
