@@ -148,8 +148,7 @@ static zt_err check_columns(const struct zt_example_spec *spec,
         (c->label && !json_object_get(row, c->label)))
         return ZT_OK; /* refused as what it lacks */
     rc = find_in_row(spec, r, at, row, &own, fault);
-    if (!rc && own.text &&
-        (strcmp(own.text, c->text) != 0 || (own.pair && !c->pair)))
+    if (!rc && own.text && (strcmp(own.text, c->text) != 0 || (own.pair && !c->pair)))
         rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,
                               "the row has \"%s\"%s%s%s, and the first row has "
                               "not: give all rows the same columns, or say which is "
