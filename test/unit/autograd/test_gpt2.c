@@ -54,12 +54,14 @@ static void expect_tokens(const char *json, const char *line)
 static void test_tokens_of_an_imported_config_stay(void **state)
 {
     (void)state;
-    expect_tokens("{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"bos_token_id\": null, "
-                  "\"eos_token_id\": 7}",
-                  "\"bos_token_id\": null,\n  \"eos_token_id\": 7,\n");
-    expect_tokens("{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"bos_token_id\": 7, "
-                  "\"eos_token_id\": null}",
-                  "\"bos_token_id\": 7,\n  \"eos_token_id\": null,\n");
+    expect_tokens(
+        "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"bos_token_id\": null, "
+        "\"eos_token_id\": 7}",
+        "\"bos_token_id\": null,\n  \"eos_token_id\": 7,\n");
+    expect_tokens(
+        "{\"model_type\": \"gpt2\", \"vocab_size\": 50257, \"bos_token_id\": 7, "
+        "\"eos_token_id\": null}",
+        "\"bos_token_id\": 7,\n  \"eos_token_id\": null,\n");
     expect_tokens("{\"model_type\": \"gpt2\", \"vocab_size\": 50304}",
                   "\"bos_token_id\": 50256,\n  \"eos_token_id\": 50256,\n");
 }
