@@ -222,8 +222,12 @@ const struct zt_metric zt_metrics[] = {
     {.name = "peak_device_bytes",
      .type = ZT_METRIC_INT,
      .unit = "bytes",
-     .help = "most memory that this rank has taken of its device so far, which "
-             "--dry_run plans; on a processor without what the process itself takes",
+     .help =
+         "most memory of its device that the tensors of this rank have taken so far; "
+         "what "
+         "--dry_run plans for the longest rows is set aside from the start, and is more "
+         "where rows are shorter; a GPU counts all of that, a processor not what the "
+         "process itself takes",
      .measure = peak_device_bytes,
      .column = 10,
      .format = "  mem %s",

@@ -100,6 +100,27 @@ check "  in answer to what is typed" is_no_text --interactive < <(echo hi)
 echo hi >"$tmp/hi.txt"
 check "  of a file" is_no_text --test_file "$tmp/hi.txt" --output_dir "$tmp/texts"
 check "  of which there is none" test ! -e "$tmp/texts/predictions.jsonl"
+# rows are as long as --block_size; texts of a model that was learnt see what it takes
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" "${gpt2[@]}" --train_file "$tmp/line.txt" --tokenizer_name bytes --block_size 64 \
+    --max_steps 100 --learning_rate 1e-2 --per_device_train_batch_size 4 --output_dir "$tmp/learnt" >"$tmp/log" 2>&1
+echo "the qu" >"$tmp/begun.txt"
+texts() { # texts NAME OPTIONS...
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/learnt" --test_file "$tmp/begun.txt" --output_dir "$tmp/$1" \
+        --max_new_tokens 40 --min_new_tokens 40 --temperature 0 "${@:2}" >"$tmp/log" 2>&1 || { sed 's/^/# /' "$tmp/log"; return 1; }
+}
+forgets() { grep -qE "$1 +data: texts may grow past the 16 tokens that they see at once \(--block_size\), and forget their beginning" "$tmp/log"; }
+sees_all() { ! grep -q "see at once" "$tmp/log"; }
+check "texts by a model" texts texts.all
+check "  and the same beside an evaluation of short rows" texts texts.beside --block_size 16 --do_eval --eval_file "$tmp/corpus.txt" --eval_batches 1
+check "    to the letter" cmp "$tmp/texts.all/predictions.jsonl" "$tmp/texts.beside/predictions.jsonl"
+check "    of which nothing is said" sees_all
+check "  or behind a training on them" texts texts.behind --block_size 16 --do_train --train_file "$tmp/corpus.txt" --max_steps 1 --learning_rate 0
+check "    to the letter" cmp "$tmp/texts.all/predictions.jsonl" "$tmp/texts.behind/predictions.jsonl"
+check "  where there are no rows it is of the texts" texts texts.short --block_size 16
+check "    which is told" forgets warn
+check "    and makes others" sh -c '! cmp -s "$1" "$2"' - "$tmp/texts.all/predictions.jsonl" "$tmp/texts.short/predictions.jsonl"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" "${gpt2[@]}" --tokenizer_name bytes --block_size 16 --prompt hi --max_new_tokens 40 >"$tmp/log" 2>&1
+check "  and of those of a new model, which has learnt no more" forgets info
 # nothing is the end of the text before it, and no byte that anybody wrote
 begins_with() { # begins_with PROMPT: the text as JSON
     "$bin/zlaunch" --num_gpus 1 --log_format json "$bin/models/gpt2.so" "${gpt2[@]}" --tokenizer_name bytes --block_size 16 --prompt "$1" \

@@ -65,7 +65,7 @@ SSH_AUTH_SOCK=$tmp/nobody launch --report
 check "an agent that is not there is told" out_has "$tmp/nobody: nobody answers there"
 echo 'a slots=many' >"$tmp/hosts"
 launch --report --hostfile "$tmp/hosts"
-check "a hostfile that cannot be read: 2" code_is 2
+check "a hostfile that cannot be read: 65" code_is 65
 check "  with its line" out_has "$tmp/hosts:1"
 launch --report --bind_core_list 99999
 check "cores that are not there: 2" code_is 2

@@ -105,11 +105,11 @@ static zt_err follow(struct stepwise *p, struct zt_fault *fault)
     int64_t n = zt_engine_generation(e, &e->prompts).longest,
             stop = n + e->run->generate_tokens;
     struct zt_context c;
-    zt_err rc = cached ? zt_step_cache_open(p->step, 1, e->block_size, fault) : ZT_OK;
+    zt_err rc = cached ? zt_step_cache_open(p->step, 1, e->text_size, fault) : ZT_OK;
 
     if (!rc && cached && p->num_source)
         rc = zt_step_cache_add_sources(p->step, 1, 1, p->num_source, fault);
-    zt_context_begin(&c, e->block_size, cached, n);
+    zt_context_begin(&c, e->text_size, cached, n);
     for (; !rc && n < stop; n++) {
         int64_t from = zt_context_next(&c, n, &restart);
 

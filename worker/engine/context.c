@@ -6,7 +6,7 @@ static int64_t least(int64_t a, int64_t b)
 }
 
 struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prompts,
-                                      int64_t longest, int64_t block_size,
+                                      int64_t longest, int64_t text_size,
                                       int64_t source_size)
 {
     int64_t of_rank = (num_prompts + run->world - 1) / run->world;
@@ -16,8 +16,8 @@ struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prom
     g.each = run->num_beams > 1 ? run->num_beams : run->num_return_sequences;
     g.rows = least(of_rank > 0 ? of_rank : 1, run->per_device_eval_batch_size) * g.each;
     g.cache_rows = g.rows + (run->num_beams > 1);
-    g.tokens = least(most > 1 ? most - 1 : 1, block_size);
-    g.restarts = most - 1 > block_size;
+    g.tokens = least(most > 1 ? most - 1 : 1, text_size);
+    g.restarts = most - 1 > text_size;
     if (source_size) { /* targets to learn from may be shorter than texts to write */
         g.tokens = most > 1 ? most - 1 : 1;
         g.restarts = false;

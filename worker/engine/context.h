@@ -33,10 +33,10 @@ struct zt_generation {
      * many tokens; else 0 */
     int64_t num_sources, source_rows, source_tokens;
 };
-/* longest: tokens of the longest prompt. source_size: most tokens of a source, of a model that
+/* longest: tokens of the longest prompt. text_size: most that a text sees at once. source_size: most tokens of a source, of a model that
  * reads the prompt as one; else 0. */
 struct zt_generation zt_generation_of(const struct zt_run *run, int64_t num_prompts,
-                                      int64_t longest, int64_t block_size,
+                                      int64_t longest, int64_t text_size,
                                       int64_t source_size);
 
 /* A text of `n` tokens so far; of a longer one than `size` the end counts. */

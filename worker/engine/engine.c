@@ -50,6 +50,19 @@ static int64_t length(const struct zt_engine *e, int64_t said, int64_t usual)
     return said ? said : most && most < usual ? most : usual;
 }
 
+/* As in transformers rows to learn or to evaluate say nothing about texts: these see what the
+ * model takes. A new one has learnt no position behind those of its rows. */
+static void set_text_size(struct zt_engine *e)
+{
+    const struct zt_run *run = e->run;
+    bool is_of_rows = run->do_train || run->do_eval;
+
+    e->text_size = e->block_size;
+    if (run->model_name_or_path && is_of_rows && !run->interactive &&
+        e->model->max_tokens)
+        e->text_size = e->model->max_tokens;
+}
+
 /* Tokens of a row, and of its source where the model reads one. */
 static zt_err set_lengths(struct zt_engine *e, struct zt_fault *fault)
 {
@@ -107,6 +120,7 @@ static zt_err open_model(struct zt_engine *e, struct zt_fault *fault)
         return rc;
     zt_model_layout(e->model, e->run->world);
     rc = set_lengths(e, fault);
+    set_text_size(e);
     return rc ? rc : zt_engine_check_vocab(e, fault);
 }
 
@@ -336,17 +350,19 @@ static zt_err open_step(struct zt_engine *e, struct zt_fault *fault)
 
 static struct zt_memory_plan_inputs plan_inputs(const struct zt_engine *e)
 {
-    return (struct zt_memory_plan_inputs){.run = e->run,
-                                          .model = e->model,
-                                          .block_size = e->block_size,
-                                          .source_size = e->source_size,
-                                          .num_prompts = e->prompts.num,
-                                          .longest_prompt = e->prompts.longest,
-                                          .num_eval_prompts = e->eval_prompts.num,
-                                          .longest_eval_prompt = e->eval_prompts.longest,
-                                          .device_own = e->device_own,
-                                          .process_now = e->process_now,
-                                          .offered = e->offered};
+    return (struct zt_memory_plan_inputs){
+        .run = e->run,
+        .model = e->model,
+        .block_size = e->block_size,
+        .text_size = e->text_size == e->block_size ? 0 : e->text_size,
+        .source_size = e->source_size,
+        .num_prompts = e->prompts.num,
+        .longest_prompt = e->prompts.longest,
+        .num_eval_prompts = e->eval_prompts.num,
+        .longest_eval_prompt = e->eval_prompts.longest,
+        .device_own = e->device_own,
+        .process_now = e->process_now,
+        .offered = e->offered};
 }
 
 static zt_err make_plan(struct zt_engine *e, struct zt_fault *fault)

@@ -112,6 +112,7 @@ struct zt_engine {
         eval_prompts; /* that an evaluation writes for (--predict_with_generate) */
     struct zt_sampler *sampler;
     int64_t block_size;  /* tokens per row */
+    int64_t text_size;   /* most tokens that a text to write sees at once */
     int64_t source_size; /* tokens of a source, of a model that reads one; else 0 */
     bool offered[ZT_MAX_FIELDS]; /* fields of the model that the data have */
     struct zt_host_batch batch;  /* of a training step: grad_accum_steps * B rows */

@@ -160,7 +160,7 @@ static zt_err expect_dialogue(struct zt_engine *e, struct zt_fault *fault)
  * that ends it. */
 static void tell_of_cut(const struct zt_engine *e, const struct zt_prompts *p)
 {
-    int64_t most = e->source_size ? e->source_size : e->block_size;
+    int64_t most = e->source_size ? e->source_size : e->text_size;
     char read[64];
 
     if (e->run->rank || p->longest <= most)
@@ -172,9 +172,24 @@ static void tell_of_cut(const struct zt_engine *e, const struct zt_prompts *p)
     zt_warn("data", "the longest %s has %lld tokens, of which the %s are read: %s",
             e->source_size ? "source" : "prompt", (long long)p->longest, read,
             e->source_size && e->run->max_source_length ? "that is --max_source_length"
-            : !e->source_size && e->run->block_size     ? "that is --block_size"
             : most == e->model->max_tokens ? "the model takes no more at once"
+            : !e->source_size              ? "that is --block_size"
                                            : "--max_source_length takes more");
+}
+
+/* Of a text that grows past what it sees at once, the second half of that is seen further on. */
+static void tell_of_forgetting(const struct zt_engine *e, const struct zt_prompts *p)
+{
+    int64_t most = e->model->max_tokens;
+    bool grows = p->num && zt_engine_generation(e, p).restarts;
+
+    if (e->run->rank || !grows || p->longest > e->text_size || e->text_size == most)
+        return;
+    zt_log(
+        e->run->model_name_or_path && most ? ZT_LOG_WARN : ZT_LOG_INFO, "data",
+        "texts may grow past the %lld tokens that they see at once (--block_size), and "
+        "forget their beginning",
+        (long long)e->text_size);
 }
 
 static void tell_of_broken_text(const struct zt_engine *e)
@@ -215,16 +230,20 @@ zt_err zt_engine_open_prompts(struct zt_engine *e, struct zt_fault *fault)
 
     if (!rc && !e->run->interactive)
         tell_of_cut(e, &e->prompts);
+    if (!rc && !e->run->interactive)
+        tell_of_forgetting(e, &e->prompts);
     if (!rc && e->run->test_file)
         tell_of_broken_text(e);
-    if (!rc)
+    if (!rc) {
         tell_of_cut(e, &e->eval_prompts);
+        tell_of_forgetting(e, &e->eval_prompts);
+    }
     return rc;
 }
 
 struct zt_generation zt_engine_generation(const struct zt_engine *e,
                                           const struct zt_prompts *prompts)
 {
-    return zt_generation_of(e->run, prompts->num, prompts->longest, e->block_size,
+    return zt_generation_of(e->run, prompts->num, prompts->longest, e->text_size,
                             e->source_size);
 }

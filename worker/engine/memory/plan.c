@@ -291,16 +291,21 @@ static bool predicts(const struct zt_memory_plan_inputs *in)
            (task == ZT_TASK_CLASSIFY || task == ZT_TASK_REGRESS || task == ZT_TASK_TAG);
 }
 
+static int64_t text_size(const struct zt_memory_plan_inputs *in)
+{
+    return in->text_size ? in->text_size : in->block_size;
+}
+
 static struct zt_generation generation_of(const struct zt_memory_plan_inputs *in)
 {
-    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, in->block_size,
+    return zt_generation_of(in->run, in->num_prompts, in->longest_prompt, text_size(in),
                             in->source_size);
 }
 
 static struct zt_generation generation_of_eval(const struct zt_memory_plan_inputs *in)
 {
     return zt_generation_of(in->run, in->num_eval_prompts, in->longest_eval_prompt,
-                            in->block_size, in->source_size);
+                            text_size(in), in->source_size);
 }
 
 /* The texts of an evaluation; a training goes on behind it, with what that leaves. */

@@ -75,6 +75,7 @@ struct zt_memory_plan_inputs {
     int64_t block_size;
     int64_t num_prompts, longest_prompt;           /* of a generation: see context.h */
     int64_t num_eval_prompts, longest_eval_prompt; /* of those of an evaluation */
+    int64_t text_size;   /* of a generation: most tokens seen at once; 0: block_size */
     int64_t source_size; /* of a model that reads a source; else 0 */
     size_t device_own;   /* bytes that the device took when it was opened; 0: not known */
     size_t process_now;  /* zt_process_memory_now() before this plan; 0: not counted */
