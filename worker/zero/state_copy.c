@@ -79,7 +79,10 @@ zt_err zt_zero_copy_in(struct zt_zero *z, zt_state_kind kind, const struct zt_pa
 {
     const struct zt_block *b = p->block;
     int64_t at = p->offset_elems + from;
+    zt_err rc = zt_publish_finish(z, fault);
 
+    if (rc)
+        return rc;
     return zt_is_split(z, kind, b)
                ? zt_split_store(z, b, at, n, values, fault)
                : zt_state_copy(z, kind, b, at, n, (void *)values, ZT_WRITE, fault);

@@ -127,6 +127,8 @@ zt_err zt_zero_set(struct zt_zero *z, zt_state_kind kind, const struct zt_param 
     int64_t at = p->offset_elems + from;
     zt_err rc = check_has(z, kind, p, fault);
 
+    if (!rc)
+        rc = zt_publish_finish(z, fault);
     if (rc)
         return rc;
     if (zt_is_split(z, kind, p->block))
@@ -204,9 +206,9 @@ static zt_err init_param(struct zt_zero *z, const struct zt_param *p, uint64_t s
 zt_err zt_zero_init(struct zt_zero *z, uint64_t seed, struct zt_fault *fault)
 {
     void *piece = z->staging;
-    zt_err rc = ZT_OK;
+    zt_err rc = zt_publish_finish(z, fault);
 
-    if (!piece)
+    if (!rc && !piece)
         rc = zt_memory_alloc(z, ZT_MEMORY_PRIVATE, PIECE_BYTES, &piece, fault);
 
     for (int i = 0; !rc && i < z->cfg.model->num_params; i++)

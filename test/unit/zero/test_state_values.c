@@ -1,4 +1,6 @@
 /* Where state lies, initial values, and the fingerprint. */
+#include <time.h>
+
 #include "test/unit/zero/job.h"
 
 static void test_shards_are_whole_chunks_at_any_world_size(void **state)
@@ -62,6 +64,54 @@ static void test_initial_values_and_fingerprint_do_not_depend_on_world_or_stage(
                 assert_true(the_result->fingerprint[0] == want.fingerprint[0]);
                 assert_memory_equal(the_result->weights, want.weights,
                                     sizeof(want.weights));
+            }
+}
+
+/* A late rank: the first values of the others wait for it while they are written over. */
+static void replacing_rank(struct zt_comm *c)
+{
+    static float values[MAX_WEIGHTS];
+    const struct timespec late = {.tv_nsec = 2000000};
+    struct rank r;
+
+    open_rank(&r, the_job, c);
+    for (int turn = 0; turn < 3; turn++) {
+        DO(zt_barrier(c, &fault));
+        if (my_rank == turn % zt_comm_world(c))
+            nanosleep(&late, NULL);
+        DO(zt_zero_init(r.zero, (uint64_t)turn, &fault));
+        for (int i = 0; i < r.model->num_params; i++) {
+            const struct zt_param *p = r.model->params[i];
+            int64_t from, n;
+
+            zt_zero_part(r.zero, p, &from, &n);
+            for (int64_t k = 0; k < n; k++)
+                values[k] = (float)((from + k + turn) % 61);
+            DO(zt_zero_set(r.zero, ZT_STATE_VALUE, p, from, n, values, &fault));
+        }
+        DO(zt_zero_publish(r.zero, &fault));
+        for (int i = 0; i < r.model->num_params; i++) {
+            const struct zt_param *p = r.model->params[i];
+
+            DO(zt_zero_get(r.zero, ZT_STATE_WEIGHTS, p, 0, p->numel, values, &fault));
+            for (int64_t k = 0; k < p->numel; k++)
+                CHECK(values[k] == (float)((k + turn) % 61));
+        }
+    }
+    close_rank(&r);
+}
+
+static void test_first_values_on_their_way_do_not_come_back(void **state)
+{
+    (void)state;
+    for (int world = 2; world < 5; world++)
+        for (int stage = 0; stage < 4; stage++)
+            for (int d = 0; d < 2; d++) {
+                struct job j = make_job(world, stage, d ? ZT_BF16 : ZT_F32);
+
+                j.o.overlap_comm = true;
+                j.o.param_persistence_threshold = 100000;
+                run_job(&j, replacing_rank);
             }
 }
 
@@ -267,6 +317,7 @@ int main(void)
         cmocka_unit_test(test_shards_are_whole_chunks_at_any_world_size),
         cmocka_unit_test(
             test_initial_values_and_fingerprint_do_not_depend_on_world_or_stage),
+        cmocka_unit_test(test_first_values_on_their_way_do_not_come_back),
         cmocka_unit_test(test_fingerprint_sees_one_changed_bit),
         cmocka_unit_test(test_initial_values_have_the_asked_moments),
         cmocka_unit_test(test_the_parts_of_the_ranks_make_a_parameter),
