@@ -85,6 +85,8 @@ printf 'text;label\nw1;yes\nw2;no\n' >"$tmp/semicolons.csv"
 check "columns between semicolons are told so" refused 65 'columns are separated by commas in a .csv' classify semicolons.csv
 printf 'text,label\nw1,1\nw2,0\nw1,1.0\n' >"$tmp/numbers.csv"
 bert 1 "$tmp/numbers" classify numbers.csv
+printf '{"text":"w1","label":12345678901234567890123}\n' >"$tmp/digits.jsonl"
+check "a number of many digits is no class" refused 65 'digits.jsonl:1: "label" holds a label that is a number of more than 64 bits; write it as text' classify digits.jsonl
 printf '{"text":"w1","label":0}\n{"text":"w2","label":true}\n{"text":"w1","label":1}\n' >"$tmp/truth.jsonl"
 check "truth is no class beside numbers" refused 65 'truth.jsonl:2: "label" holds true, and rows before it numbers' classify truth.jsonl
 sed 's/[01]}$/false}/' "$tmp/truth.jsonl" >"$tmp/truths.jsonl"

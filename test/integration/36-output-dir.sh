@@ -205,6 +205,17 @@ name=$(cd "$tmp/runs/beside" && ls -d checkpoint-? checkpoint-?? checkpoint-??? 
 check "one that is stopped there: 75" code_is 75
 check "  is told the name of its own" err_has "; the training is saved: --resume_from_checkpoint $name goes on"
 check "  by its rank as well" err_has "which is saved: --resume_from_checkpoint $name goes on"
+for _ in $(seq 40); do cat /usr/share/common-licenses/GPL-3; done >"$tmp/long.txt"
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --logging_steps 1 --do_train --do_eval --eval_file "$tmp/long.txt" \
+    --eval_steps 2 --output_dir "$tmp/runs/evaluating"
+within 30 err_has "step 2/1000000" || fail "the run did not begin"
+sleep 0.2
+kill -TERM "$job"
+wait "$job"
+code=$?
+check "one that is stopped in an evaluation: 75" code_is 75
+check "  evaluates" out_has "eval at step 2"
+check "  and makes no step more" test "$(ls "$tmp/runs/evaluating" | grep checkpoint)" = checkpoint-2
 
 # ---------------------------------------------------------------- what is not this training's stays
 out=$tmp/runs/rotated

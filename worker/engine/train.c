@@ -538,6 +538,17 @@ static void tell_of_no_gradient(const struct zt_engine *e)
                 (long long)(e->total_steps - e->first_step));
 }
 
+/* An evaluation may have been long: who wants to stop since then makes no step more. */
+static zt_err ask_for_stop(struct zt_engine *e, struct zt_step_wishes *wishes,
+                           struct zt_fault *fault)
+{
+    double any = zt_checkpoint_was_signalled(e) ? 1 : 0;
+    zt_err rc = zt_sum_f64(e->comm, &any, 1, fault);
+
+    wishes->stop = wishes->stop || any > 0;
+    return rc;
+}
+
 /* This step becomes the last, which is saved as the last one is. */
 static void end_early(struct zt_engine *e, int64_t step)
 {
@@ -620,6 +631,8 @@ zt_err zt_engine_train(struct zt_engine *e, struct zt_fault *fault)
                 rc = zt_engine_evaluate(e, step, fault);
             if (!rc && zt_best_stops(e))
                 end_early(e, step);
+            if (!rc)
+                rc = ask_for_stop(e, &o.wishes, fault);
             (void)end_pause(&w, begun);
         }
         if (!rc) {

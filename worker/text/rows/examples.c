@@ -229,7 +229,9 @@ static zt_err class_of(const struct zt_example_spec *spec, const struct zt_recor
     if (!name)
         return zt_records_fault(
             r, at, ZT_E_FORMAT, fault, "\"%s\" holds a label %s", column,
-            json_is_real(value)     ? "that is neither text nor a whole number; numbers "
+            json_is_real(value) && fabs(json_real_value(value)) >= 0x1p63
+                ? "that is a number of more than 64 bits; write it as text"
+            : json_is_real(value)   ? "that is neither text nor a whole number; numbers "
                                       "are predicted by --task regress"
             : json_is_string(value) ? "with a zero byte; correct it, or take the row out"
                                     : "that is neither text nor a whole number; correct "
