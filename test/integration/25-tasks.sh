@@ -196,6 +196,17 @@ check "numbers over a head of classes are refused, with the way out" refuses_kin
 check "  which is one" other_kind regress numbers.tsv "$tmp/three" --ignore_mismatched_sizes
 check "  by which the head begins as new" says '2 parameters are not in '
 check "  and is of numbers then" grep -q '"problem_type": *"regression"' "$tmp/kind-regress/config.json"
+# weights from a folder beside a head that is new, adapters or not: first values do not come back over them
+for kind in "" "--lora_r 4"; do
+    # shellcheck disable=SC2086 # words
+    beside_new() { bert 4 "$tmp/onto-$1" regress numbers.tsv --model_name_or_path "$tmp/three" --ignore_mismatched_sizes --max_steps 2 --save_steps 1 \
+        --pad_to_max_length --output_dir "$tmp/onto-$1.dir" --overwrite_output_dir $kind "${@:2}"; }
+    check "a new head${kind:+, with adapters}, on four ranks" beside_new whole
+    for again in 1 2 3; do
+        beside_new sharded --deepspeed "$tmp/zero.json"
+        check "  ZeRO 3 has the same bits, start $again" same_bits "$tmp/onto-whole" "$tmp/onto-sharded"
+    done
+done
 bert 1 "$tmp/o" regress numbers.tsv --model_name_or_path "$tmp/three" --ignore_mismatched_sizes --max_steps 4 --save_steps 1 --do_eval \
     --eval_steps 1 --learning_rate 3e-2 --load_best_model_at_end --output_dir "$tmp/best-kind"
 best=$(sed -n 's/^{"step": *\([0-9]*\).*/\1/p' "$tmp/best-kind/eval_results.json")
