@@ -304,6 +304,16 @@ for key in "\"offload_optimizer\":$none" "\"offload_param\":$none" '"cpu_checkpo
 done
 "$bin/zlaunch" --dry_run "$g" "${t[@]}" --gradient_checkpointing --rates "$tmp/given.json" >"$tmp/o" 2>&1
 check "what is typed and would win over them is said" grep -q "for the config, without --gradient_checkpointing:$" "$tmp/o"
+typed=(--zero_stage 3 --offload_optimizer_device cpu --offload_param_device cpu)
+all_typed() { "$bin/zlaunch" --num_gpus 2 --dry_run "$g" "${t[@]}" --per_device_train_batch_size 4 --rates "$tmp/given.json" "$@" >"$tmp/o" 2>&1; }
+all_typed "${typed[@]}"
+sed -n '/^{$/,/^}$/p' "$tmp/o" >"$tmp/first.json"
+without=$(sed -n 's/^the first of them, for the config, without \(.*\):$/\1/p' "$tmp/o")
+check "  and what would be refused beside them" test "$without" = "--zero_stage, --offload_optimizer_device, --offload_param_device"
+all_typed "${typed[@]}" --deepspeed "$tmp/first.json"
+check "    as they are" test "$?" -eq 65
+all_typed --deepspeed "$tmp/first.json"
+check "    and without which they are as they are shown" grep -q "^\* " "$tmp/o"
 echo '{"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "'"$tmp"'"}}}' >"$tmp/nvme.json"
 "$bin/zlaunch" --num_gpus 2 --log_format json --dry_run "$g" "${t[@]}" --deepspeed "$tmp/nvme.json" >"$tmp/o" 2>&1
 in_files() { grep -oF "\"device\":\"nvme\"${1:-}" "$tmp/o" | wc -l; }

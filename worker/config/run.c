@@ -485,6 +485,15 @@ const char *zt_run_says(const struct zt_run *run, const char *const *names)
     return given ? given->where : NULL;
 }
 
+const char *zt_run_key_says_otherwise(const struct zt_run *run, const char *path,
+                                      const char *text)
+{
+    const struct zt_item *item = zt_config_find(run->config, path);
+    bool typed = item && !item->value->line && item->value->text;
+
+    return typed && strcmp(item->value->text, text) != 0 ? item->where : NULL;
+}
+
 bool zt_run_json_says(const struct zt_run *run, const char *path)
 {
     const struct zt_item *item = zt_config_find(run->config, path);

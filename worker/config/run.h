@@ -183,6 +183,11 @@ const char *zt_run_note(const struct zt_run *run, int i);
  * messages call it: "--max_steps". NULL: none. Files are for many runs and do not count. */
 const char *zt_run_says(const struct zt_run *run, const char *const *names);
 
+/* What is typed and says another value of this key than `text`, a number or a name, as messages
+ * call it: "--zero_stage". NULL: nothing. */
+const char *zt_run_key_says_otherwise(const struct zt_run *run, const char *path,
+                                      const char *text);
+
 /* Whether the JSON has a value for this key, and not "auto". */
 bool zt_run_json_says(const struct zt_run *run, const char *path);
 

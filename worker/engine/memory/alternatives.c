@@ -207,10 +207,14 @@ void zt_memory_alternatives_time(struct zt_memory_alternatives *a,
 
 /* ---- as text ---- */
 
+static const char *device_name(zt_offload_device device)
+{
+    return device ? places[device] : "none"; /* as configs have it */
+}
+
 static json_t *offload_json(zt_offload_device device, const char *const *paths)
 {
-    json_t *o = json_pack("{ss}", "device", device ? places[device] : "none"),
-           *list = json_array();
+    json_t *o = json_pack("{ss}", "device", device_name(device)), *list = json_array();
 
     for (; device == ZT_OFFLOAD_NVME && *paths; paths++)
         json_array_append_new(list, json_string(*paths));
@@ -301,15 +305,40 @@ static json_t *config_json(const struct zt_memory_alternatives *a,
     return all;
 }
 
-/* What is typed and says something else than the config of a row; NULL: nothing that would not be
- * refused with the key's name. */
-static const char *to_be_dropped(const struct zt_memory_alternatives *a,
-                                 const struct zt_memory_alternative *r)
+/* ", without --a, --b" so far, and one more; NULL: none. */
+static void drop(char *list, size_t room, const char *typed)
 {
-    const char *const names[] = {"activations",
-                                 r->recompute ? NULL : "gradient_checkpointing", NULL};
+    size_t n = strlen(list);
 
-    return zt_run_says(a->run, names);
+    if (typed)
+        snprintf(list + n, room - n, "%s%s", n ? ", " : ", without ", typed);
+}
+
+/* What is typed and says something else than the config of a row: it would win, or be refused. */
+static void list_dropped(const struct zt_memory_alternatives *a,
+                         const struct zt_memory_alternative *r, char *list, size_t room)
+{
+    const struct zt_run *run = a->run;
+    const char *const recomputes[] = {
+        "activations", r->recompute ? NULL : "gradient_checkpointing", NULL};
+    const char *const rows[] = {"per_device_train_batch_size", NULL},
+                      *const steps[] = {"gradient_accumulation_steps", NULL};
+    char stage[8];
+
+    list[0] = '\0';
+    snprintf(stage, sizeof(stage), "%d", r->stage);
+    drop(list, room, zt_run_says(run, recomputes));
+    if (r->micro_batch != run->micro_batch_size)
+        drop(list, room, zt_run_says(run, rows));
+    if (r->accumulation != run->grad_accum_steps)
+        drop(list, room, zt_run_says(run, steps));
+    drop(list, room, zt_run_key_says_otherwise(run, "zero_optimization.stage", stage));
+    drop(list, room,
+         zt_run_key_says_otherwise(run, "zero_optimization.offload_optimizer.device",
+                                   device_name(r->optimizer)));
+    drop(list, room,
+         zt_run_key_says_otherwise(run, "zero_optimization.offload_param.device",
+                                   device_name(r->weights)));
 }
 
 static void print_row(const struct zt_memory_alternative *r, FILE *out)
@@ -330,7 +359,7 @@ static void print_row(const struct zt_memory_alternative *r, FILE *out)
 
 void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *out)
 {
-    const char *typed;
+    char dropped[256];
     json_t *config;
     char *text;
 
@@ -349,9 +378,8 @@ void zt_memory_alternatives_print(const struct zt_memory_alternatives *a, FILE *
     if (!a->num || !a->row[0].fits)
         return;
     config = config_json(a, &a->row[0]);
-    typed = to_be_dropped(a, &a->row[0]);
-    fprintf(out, "\nthe first of them, for the config%s%s:\n", typed ? ", without " : "",
-            typed ? typed : "");
+    list_dropped(a, &a->row[0], dropped, sizeof(dropped));
+    fprintf(out, "\nthe first of them, for the config%s:\n", dropped);
     text = zt_json_file_text(config);
     fprintf(out, "%s\n", text ? text : "");
     free(text);
