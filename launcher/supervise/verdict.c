@@ -11,6 +11,7 @@
 
 #define EXIT_SYSTEM     71
 #define EXIT_CANTCREATE 73
+#define EXIT_PLAN       78
 #define EXIT_TIMEOUT    124
 #define TOGETHER_S      0.5 /* exits closer than this may be reported in any order */
 
@@ -288,12 +289,17 @@ static const char *skip_rank(const char *text)
     return n > 5 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
 }
 
-/* "what: rank 0: why" is what rank 0 has told the others; it reports "what: why" itself. */
-static bool is_same_report(const char *a, const char *b)
+/* "what: rank 0: why" is what rank 0 has told the others; it reports "what: why" itself. measured:
+ * numbers may differ, as ranks measure memory by themselves. */
+static bool is_same_report(const char *a, const char *b, bool measured)
 {
     do {
         a = skip_rank(a);
         b = skip_rank(b);
+        if (measured) {
+            a += strspn(a, "0123456789.");
+            b += strspn(b, "0123456789.");
+        }
         if (*a != *b)
             return false;
     } while (*a++ && *b++);
@@ -305,13 +311,15 @@ static void other_reports(FILE *f, const struct zt_notes *n,
                           const struct zt_rank_note *first)
 {
     const char *told = zt_json_get_text(first->fail, "text", "");
+    bool measured = zt_json_get_int(first->fail, "exit_code", 0) == EXIT_PLAN;
     int more = 0;
 
     for (int i = 0; i < n->num_ranks; i++) {
         const struct zt_rank_note *r = &n->ranks[i];
         const char *text = zt_json_get_text(r->fail, "text", "");
 
-        if (r == first || !r->fail || blames_peer(r) || is_same_report(text, told))
+        if (r == first || !r->fail || blames_peer(r) ||
+            is_same_report(text, told, measured))
             continue;
         if (more++ < 3)
             fprintf(f, "  rank %d reported: %s\n", r->rank, text);

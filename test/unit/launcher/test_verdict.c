@@ -142,6 +142,35 @@ static void ranks_that_saved_and_ended_are_no_failure(void **state)
     zt_notes_release(&n);
 }
 
+/* Each rank measures what its process takes. */
+static void a_run_that_does_not_fit_is_said_once(void **state)
+{
+    static const char *const texts[] = {"this run needs 340 MiB, the process 15.5 MiB",
+                                        "this run needs 341 MiB, the process 16 MiB",
+                                        "this run needs 340 MiB for its files"};
+
+    (void)state;
+    for (int code = 70; code <= 78; code += 8)
+        for (int other = 1; other < 3; other++) {
+            struct zt_notes n = notes(2);
+            char *sentence, *evidence;
+            struct zt_verdict v;
+
+            for (int i = 0; i < 2; i++) {
+                ended(&n, i, code, 0, false);
+                reported(&n, i, texts[i * other], false);
+                json_object_set_new(n.ranks[i].fail, "exit_code", json_integer(code));
+            }
+            zt_notes_judge(&n, &v);
+            zt_verdict_text(&n, &v, &sentence, &evidence);
+            assert_int_equal(strstr(evidence, "rank 1 reported: ") == NULL,
+                             code == 78 && other == 1);
+            free(sentence);
+            free(evidence);
+            zt_notes_release(&n);
+        }
+}
+
 /* 143 of a run that saves: it was to end, and is neither a failure of a rank nor to start again. */
 static void ranks_that_could_not_save_were_stopped(void **state)
 {
@@ -449,6 +478,7 @@ int main(void)
         cmocka_unit_test(all_well_is_silent_success),
         cmocka_unit_test(the_first_rank_that_failed_by_itself_is_the_cause),
         cmocka_unit_test(one_failure_that_all_report_is_said_once),
+        cmocka_unit_test(a_run_that_does_not_fit_is_said_once),
         cmocka_unit_test(ranks_that_saved_and_ended_are_no_failure),
         cmocka_unit_test(ranks_that_could_not_save_were_stopped),
         cmocka_unit_test(a_signal_is_128_and_its_number),
