@@ -61,7 +61,8 @@ const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t
         return out; /* the last: what the run was made for is there */
     if (saved > 0 && s->weights_dir[0])
         snprintf(out, cap,
-                 "  after step %lld (saved in %s) weights alone are saved, in %s; step "
+                 "  after step %lld (saved in %s) weights alone are saved, the last in "
+                 "%s; step "
                  "%lld was the last report",
                  saved, s->saved_dir, s->weights_dir, last);
     else if (saved > 0)
@@ -71,9 +72,10 @@ const char *zt_sup_unsaved_text(const struct zt_supervisor *s, char *out, size_t
             "was the last report",
             saved, s->saved_dir, last);
     else if (s->weights_dir[0])
-        snprintf(out, cap,
-                 "  only the weights in %s are saved; step %lld was the last report",
-                 s->weights_dir, last);
+        snprintf(
+            out, cap,
+            "  weights alone are saved, the last in %s; step %lld was the last report",
+            s->weights_dir, last);
     else if (s->saves) /* one that was being written may be whole */
         snprintf(out, cap,
                  "  nothing is known to be saved; step %lld was the last report", last);

@@ -2,6 +2,7 @@
 # Several nodes: the first failure anywhere ends all of them at once and is named with its
 # host; a job can be started again as a whole, with the nodes that are left.
 . "$(dirname "$0")/launch_lib.sh"
+export ASAN_OPTIONS=detect_leaks=0 # libraries that MPI loads leak
 printf 'n0 slots=2\nn1 slots=1\nn2 slots=2\n' >"$tmp/hosts"
 nodes=(--hostfile "$tmp/hosts" --launcher local)
 tree='setsid sh -c "trap \"\" TERM; echo ready; sleep 600 & wait" & echo ready; wait'

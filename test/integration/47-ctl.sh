@@ -172,7 +172,7 @@ check "  once more in the same folder: 0" code_is 0
 mkdir "$tmp/theirs" && : >"$tmp/theirs/model.safetensors.index.json"
 ask "$(job_id)" save weights "$tmp/theirs"
 check "  but not over the model of another run" test "$code" -ne 0 -a ! -e "$tmp/theirs/model.safetensors"
-check "  which is said" said "has a model already, which this run has not written"
+check "  which is said" said "has a model already, and this run replaces only the one that it has saved last"
 ask "$(job_id)" save weights
 check "save weights, and not where: 1, for the run has no folder" code_is 1
 ask "$(job_id)" trace
@@ -192,7 +192,7 @@ check "status has the last step" within 20 steps
 ask "$(job_id)" stop
 gone "stop of a training run"
 wait "$job"
-check "  says what is saved, and what was done" grep -qE "^  only the weights in $tmp/mine are saved; step [0-9]+ was the last report" "$tmp/err"
+check "  says what is saved, and what was done" grep -qE "^  weights alone are saved, the last in $tmp/mine; step [0-9]+ was the last report" "$tmp/err"
 
 launch_bg --num_gpus 2 "${train[@]}" --trace "$tmp/t.json"
 within 20 has_socket || fail "training did not start"
@@ -248,7 +248,7 @@ check "weights behind a checkpoint: 0" code_is 0
 ask "$(job_id)" stop
 gone "stop of a run with weights behind its checkpoint"
 wait "$job"
-check "  names both" err_has "  after step $at (saved in $tmp/both/checkpoint-$at) weights alone are saved, in $tmp/newer; step "
+check "  names both" err_has "  after step $at (saved in $tmp/both/checkpoint-$at) weights alone are saved, the last in $tmp/newer; step "
 
 # results beside them are no weights
 launch_bg --num_gpus 1 "${train[@]}" --do_eval \
@@ -257,7 +257,7 @@ launch_bg --num_gpus 1 "${train[@]}" --do_eval \
 within 30 err_has "sample:" || fail "the run writes no text"
 rank_pid 0 && kill -9 "$pid"
 wait "$job"
-check "a run that is killed behind its training" err_has "  only the weights in $tmp/early are saved; step "
+check "a run that is killed behind its training" err_has "  weights alone are saved, the last in $tmp/early; step "
 
 # what is asked for while the last step is made is done, too; a run that is stopped there saves as at any other
 # late OPTIONS: a run of two long steps, the second of which has begun

@@ -648,8 +648,8 @@ zt_err zt_engine_check_weights_dir(struct zt_engine *e, const char *dir,
     if (!rc && taken[0] > 0)
         return zt_fault_set(
             fault, ZT_E_CANTCREATE,
-            "%s has a model already, which this run has not written: name "
-            "another folder",
+            "%s has a model already, and this run replaces only the one that it has "
+            "saved last: name another folder",
             dir);
     if (!rc)
         snprintf(e->weights_dir, sizeof(e->weights_dir), "%s", dir);
