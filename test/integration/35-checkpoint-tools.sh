@@ -72,6 +72,9 @@ run "of numbers that are not read nobody says that they are finite" 78 "$zckpt" 
 check "  and what they are is said" has "$tmp/err" 'x is stored as F64, which is not read'
 run "  by ls too" 0 "$zckpt" ls "$tmp/F64.A.safetensors"
 check "  " has "$tmp/out" 'x .* F64 .*(not read)'
+run "  nor are they left out" 65 "$zckpt" convert "$tmp/F64.A.safetensors" "$tmp/F32.B.safetensors"
+check "    which is said" has "$tmp/err" 'x is stored as F64, which is not read; save it as float32'
+check "    and nothing is written" test ! -e "$tmp/F32.B.safetensors"
 run "integers are whole" 0 "$zckpt" verify "$tmp/I64.A.safetensors"
 stored F32 8 z # 3.25e35
 for to in f16.safetensors f16.bin f32.safetensors bf16.safetensors; do

@@ -109,8 +109,10 @@ static zt_err check_tensor(const struct zt_safetensors_tensor *t,
         return zt_fault_set(fault, ZT_E_FORMAT, "%s: there is no tensor %s %s", from,
                             p->name, want);
     if (!t->loadable)
-        return zt_fault_set(fault, ZT_E_UNSUPPORTED, "%s: %s is stored as %s", t->path,
-                            t->name, t->type);
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: %s is stored as %s, which is not read; save it as "
+                            "float32",
+                            t->path, t->name, t->type);
     if (has_shape(t, p))
         return ZT_OK;
     zt_sizes_text(t->ndim, t->shape, have);

@@ -118,8 +118,7 @@ static void tell_elsewhere(const struct zt_checkpoint_source *s)
             s->path, num);
 }
 
-/* Floats and integers that are known; pickles have aliases as well, safetensors name a
- * tensor once. */
+/* Pickles have aliases as well, safetensors name a tensor once. */
 static bool is_wanted(const struct zt_checkpoint_source *s,
                       const struct zt_tensor_export *how, int i, bool aliases)
 {
@@ -127,12 +126,7 @@ static bool is_wanted(const struct zt_checkpoint_source *s,
 
     if (t->t.alias_of && !aliases)
         return false;
-    if (how->leave_frozen && !t->t.trained && !t->buffer)
-        return false;
-    if (!t->t.readable && !t->raw && !zt_source_is_elsewhere(s, i))
-        fprintf(stderr, "%s: %s is left out: its type is not written\n", s->path,
-                t->t.name);
-    return t->t.readable || t->raw;
+    return !how->leave_frozen || t->t.trained || t->buffer;
 }
 
 static zt_err choose(struct zt_checkpoint_source *s, const struct zt_tensor_export *how,
@@ -143,10 +137,17 @@ static zt_err choose(struct zt_checkpoint_source *s, const struct zt_tensor_expo
         return zt_fault_set(fault, ZT_E_NOMEM, "%s: no memory", how->to);
     for (int i = 0; i < s->num; i++) {
         const struct zt_source_tensor *t = &s->tensors[i];
+        const char *type = zt_source_unread_type(s, i);
 
-        if (is_wanted(s, how, i, aliases))
-            list->items[list->num++] = (struct export_item){
-                {t->t.name, t->raw ? t->dtype : how->dtype, t->t.ndim, t->t.shape}, i};
+        if (!is_wanted(s, how, i, aliases) || zt_source_is_elsewhere(s, i))
+            continue;
+        if (!t->t.readable && !t->raw) /* without it the model would not be whole */
+            return zt_fault_set(fault, ZT_E_FORMAT,
+                                "%s: %s is stored as %s, which is not read; save it as "
+                                "float32",
+                                s->path, t->t.name, type ? type : "another type");
+        list->items[list->num++] = (struct export_item){
+            {t->t.name, t->raw ? t->dtype : how->dtype, t->t.ndim, t->t.shape}, i};
     }
     if (!how->leave_frozen)
         tell_elsewhere(s);
