@@ -75,6 +75,9 @@ check "  " has "$tmp/out" 'x .* F64 .*(not read)'
 run "  nor are they left out" 65 "$zckpt" convert "$tmp/F64.A.safetensors" "$tmp/F32.B.safetensors"
 check "    which is said" has "$tmp/err" 'x is stored as F64, which is not read; save it as float32'
 check "    and nothing is written" test ! -e "$tmp/F32.B.safetensors"
+stored F32 8 z
+run "  nor the second of a mean" 65 "$zckpt" average "$tmp/F32.B.safetensors" "$tmp/F32.z.safetensors" "$tmp/F64.A.safetensors"
+check "    which is said" has "$tmp/err" 'x is stored as F64, which is not read; save it as float32'
 run "integers are whole" 0 "$zckpt" verify "$tmp/I64.A.safetensors"
 stored F32 8 z # 3.25e35
 for to in f16.safetensors f16.bin f32.safetensors bf16.safetensors; do

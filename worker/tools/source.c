@@ -460,7 +460,13 @@ zt_err zt_source_read(struct zt_checkpoint_source *s, int kind, int i, int64_t f
                       int64_t n, float *out, struct zt_fault *fault)
 {
     const struct zt_source_tensor *t = &s->tensors[i];
+    const char *unread = kind == 0 ? zt_source_unread_type(s, i) : NULL;
 
+    if (unread)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: %s is stored as %s, which is not read; save it as "
+                            "float32",
+                            s->path, t->t.name, unread);
     if (kind < 0 || kind >= s->num_kinds || !(t->kinds >> kind & 1) ||
         (kind == 0 && !t->t.readable))
         return zt_fault_set(fault, ZT_E_ARG, "%s: %s has no %s of floats", s->path,
