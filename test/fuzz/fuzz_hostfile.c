@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char *spec;
 
     if (zt_hosts_parse((const char *)data, file_bytes, "hosts", &h, &fault)) {
-        assert(fault.code == ZT_E_USAGE && fault.text[0]);
+        assert(fault.code == ZT_E_FORMAT && fault.text[0]);
         return 0;
     }
     check(&h);
