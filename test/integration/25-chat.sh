@@ -105,18 +105,18 @@ check "a list of words is no conversation, which nobody is sent to find a templa
 refused_talk() { refused 2 'holds messages: say --text_column talk' --train_file "$tmp/talk.jsonl" --tokenizer_name test/golden/tokenizer; }
 check "a column of conversations by another name is named" refused_talk
 echo '{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}' >"$tmp/share.jsonl"
-check "ShareGPT's names of members" refused 2 'then say --text_column conversations' \
+check "ShareGPT's names of members" refused 65 'then say --text_column conversations' \
     --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer
 echo '{"id": "talk_1", "conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]}' >"$tmp/named.jsonl"
-check "  also beside what names the row, which is no text" refused 2 'then say --text_column conversations' \
+check "  also beside what names the row, which is no text" refused 65 'then say --text_column conversations' \
     --train_file "$tmp/named.jsonl" --tokenizer_name test/golden/tokenizer
 echo '{"version": "1.1 of these", "data": [{"text": "a"}, {"text": "b"}]}' >"$tmp/around.json"
-check "  and of one object around all rows" refused 2 'rows that are inside of \"data\" are to be the file' \
+check "  and of one object around all rows" refused 65 'rows that are inside of \"data\" are to be the file' \
     --train_file "$tmp/around.json" --tokenizer_name test/golden/tokenizer
 check "  also of a column that is named" refused 65 'share.jsonl:1: \"conversations\" holds messages by ShareGPT' \
     --train_file "$tmp/share.jsonl" --tokenizer_name test/golden/tokenizer --text_column conversations
 echo '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}]}' >"$tmp/two.jsonl"
-check "conversations in two columns are told how they become one" refused 2 'messages: (.prompt + .completion)' --train_file "$tmp/two.jsonl" \
+check "conversations in two columns are told how they become one" refused 65 'messages: (.prompt + .completion)' --train_file "$tmp/two.jsonl" \
     --tokenizer_name test/golden/tokenizer
 echo '{"messages": []}' >"$tmp/none.jsonl"
 check "a list without messages" refused 65 'none.jsonl:1: \"messages\" is a list without messages' --train_file "$tmp/none.jsonl" \

@@ -49,7 +49,11 @@ refused() {
     return 1
 }
 echo '{"data": [{"text": "w1", "label": "red"}]}' >"$tmp/nested.json"
-check "rows that are inside of something are told" refused 2 'rows that are inside of "data" are to be the file' classify nested.json
+check "rows that are inside of something are told" refused 65 'rows that are inside of "data" are to be the file' classify nested.json
+echo '{"sentence": "w1"}' >"$tmp/unlabelled.jsonl"
+check "rows of which no column can hold labels, too" refused 65 'no column holds the labels; the row has sentence' classify unlabelled.jsonl
+echo '{"sentence": "w1", "mood": "red"}' >"$tmp/unlabelled.jsonl"
+check "  and where one can the option is said that names it" refused 2 'the row has sentence, mood: --label_column says which' classify unlabelled.jsonl
 check "labels need records" refused 2 "labels are in records" classify lines.txt
 check "a column that is not there is named" refused 2 'there is no column "klass"; the row has text, label' classify classes.jsonl --label_column klass
 sed '7s/"label": "[a-z]*"/"label": 1.5/' "$tmp/classes.jsonl" >"$tmp/broken.jsonl"

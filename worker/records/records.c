@@ -139,7 +139,7 @@ zt_err zt_records_check_nested(const struct zt_records *r, size_t at, const json
 {
     const char *key = find_list(row, NULL);
 
-    return key ? zt_records_fault(r, at, ZT_E_USAGE, fault,
+    return key ? zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                   "no column is named \"text\"; rows that are inside of "
                                   "\"%s\" are to be the file: that list alone, or a row "
                                   "a line",
@@ -159,7 +159,7 @@ static zt_err refuse_list(const struct zt_records *r, size_t at, const json_t *r
 
     if (key && strcmp(key, "prompt") == 0 && json_object_get(row, "completion"))
         return zt_records_fault(
-            r, at, ZT_E_USAGE, fault,
+            r, at, ZT_E_FORMAT, fault,
             "\"prompt\" and \"completion\" hold messages, which are to be one list: "
             "jq -c '{messages: (.prompt + .completion)}' FILE makes it");
     if (key)
@@ -169,10 +169,24 @@ static zt_err refuse_list(const struct zt_records *r, size_t at, const json_t *r
                                 key, key);
     key = find_list(row, "from");
     if (key)
-        return zt_records_fault(r, at, ZT_E_USAGE, fault,
+        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
                                 "\"%s\" holds " SHAREGPT "; then say --text_column %s",
                                 key, key);
     return zt_records_check_nested(r, at, row, fault);
+}
+
+/* Whether text may be in a column: what is null in this row is text in others. */
+static bool may_hold_text(const json_t *row)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)row, key, value)
+    {
+        if (json_is_string(value) || json_is_array(value) || json_is_null(value))
+            return true;
+    }
+    return false;
 }
 
 /* "a", "b" and "c": names of what a row has. */
@@ -197,20 +211,25 @@ static zt_err refuse_column(const struct zt_records *r, size_t at, const json_t 
     }
     /* those that do not fit are left out */
     (void)!zt_buf_put(&names, "", 1);
-    rc = wanted ? zt_records_fault(r, at, ZT_E_USAGE, fault,
-                                   "there is no column \"%s\"; the row has %.*s: name "
-                                   "one of these",
-                                   wanted, (int)zt_buf_used(&names),
-                                   (const char *)zt_buf_head(&names))
-                : zt_records_fault(r, at, ZT_E_USAGE, fault,
-                                   "no column is named \"text\", and of %.*s it is not "
-                                   "clear which one is meant: say --text_column NAME%s",
-                                   (int)zt_buf_used(&names),
-                                   (const char *)zt_buf_head(&names),
-                                   num > 1 ? ", or --source_column NAME and "
-                                             "--target_column NAME of a text and its "
-                                             "answer"
-                                           : "");
+    if (wanted)
+        rc = zt_records_fault(r, at, ZT_E_USAGE, fault,
+                              "there is no column \"%s\"; the row has %.*s: name one of "
+                              "these",
+                              wanted, (int)zt_buf_used(&names),
+                              (const char *)zt_buf_head(&names));
+    else if (!may_hold_text(row))
+        rc = zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                              "no column holds text; the row has %.*s",
+                              num ? (int)zt_buf_used(&names) : 4,
+                              num ? (const char *)zt_buf_head(&names) : "none");
+    else
+        rc = zt_records_fault(r, at, ZT_E_USAGE, fault,
+                              "no column is named \"text\", and of %.*s it is not clear "
+                              "which one is meant: say --text_column NAME%s",
+                              (int)zt_buf_used(&names), (const char *)zt_buf_head(&names),
+                              num > 1 ? ", or --source_column NAME and --target_column "
+                                        "NAME of a text and its answer"
+                                      : "");
     zt_buf_release(&names);
     return rc;
 }

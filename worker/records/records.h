@@ -62,7 +62,7 @@ zt_err zt_records_fault(const struct zt_records *r, size_t at, zt_err rc,
                         struct zt_fault *fault, const char *what, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* ZT_E_USAGE where a member of the row is a list of objects, as `data` of one that holds all rows. */
+/* ZT_E_FORMAT where a member of the row is a list of objects, as `data` of one that holds all rows. */
 zt_err zt_records_check_nested(const struct zt_records *r, size_t at, const json_t *row,
                                struct zt_fault *fault) ZT_MUST_CHECK;
 
@@ -70,7 +70,7 @@ zt_err zt_records_check_nested(const struct zt_records *r, size_t at, const json
  * The column that text is taken from: `wanted`, else "text", else "messages" that holds a
  * list, else the only one that holds text in the first row, by which its rows are not told apart and
  * beside which no messages are. *name is r's own or wanted. ZT_E_USAGE: there is none such, with
- * the names of those there are; ZT_E_FORMAT: the first row is malformed.
+ * the names of those there are; ZT_E_FORMAT: the first row is malformed, or none can hold text.
  */
 zt_err zt_records_find_text(const struct zt_records *r, const char *wanted, char **name,
                             struct zt_fault *fault) ZT_MUST_CHECK;

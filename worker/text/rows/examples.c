@@ -26,9 +26,26 @@ static const char *first_of(const json_t *row, const char *const *names)
     return *names;
 }
 
+/* Whether a column other than these two can be what is looked for: texts and words are no numbers. */
+static bool is_to_choose(const json_t *row, const char *text, const char *pair)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)row, key, value)
+    {
+        bool taken = text && (strcmp(key, text) == 0 || (pair && strcmp(key, pair) == 0));
+
+        if (!taken && (text || !json_is_number(value)))
+            return true;
+    }
+    return false;
+}
+
+/* `text` and `pair`: the columns that are found already, or NULL. */
 static zt_err refuse(const struct zt_records *r, size_t at, const json_t *row,
-                     const char *wanted, const char *what, const char *option,
-                     struct zt_fault *fault)
+                     const char *wanted, const char *text, const char *pair,
+                     const char *what, const char *option, struct zt_fault *fault)
 {
     char names[200] = "";
     const char *key;
@@ -49,6 +66,10 @@ static zt_err refuse(const struct zt_records *r, size_t at, const json_t *row,
             r, at, ZT_E_USAGE, fault,
             "there is no column \"%s\"; the row has %s: %s says which", wanted, names,
             option);
+    if (!is_to_choose(row, text, pair))
+        return zt_records_fault(r, at, ZT_E_FORMAT, fault,
+                                "no column holds the %s; the row has %s", what,
+                                n ? names : "none");
     return zt_records_fault(r, at, ZT_E_USAGE, fault,
                             "no column is known to hold the %s; the row has %s: %s says "
                             "which",
@@ -88,12 +109,14 @@ static zt_err find_in_row(const struct zt_example_spec *spec, const struct zt_re
     if (!label)
         label = first_of(row, tags ? usual_tags : usual_labels);
     if (!text || !json_object_get(row, text))
-        return refuse(r, at, row, text, tags ? "words" : "text", "--text_column", fault);
+        return refuse(r, at, row, text, NULL, NULL, tags ? "words" : "text",
+                      "--text_column", fault);
     if (pair && !json_object_get(row, pair))
-        return refuse(r, at, row, pair, "second text", "--text_pair_column", fault);
-    if (!spec->unlabelled && (!label || !json_object_get(row, label)))
-        return refuse(r, at, row, label, tags ? "tags" : "labels", "--label_column",
+        return refuse(r, at, row, pair, text, NULL, "second text", "--text_pair_column",
                       fault);
+    if (!spec->unlabelled && (!label || !json_object_get(row, label)))
+        return refuse(r, at, row, label, text, pair, tags ? "tags" : "labels",
+                      "--label_column", fault);
     out->text = strdup(text);
     out->pair = pair ? strdup(pair) : NULL;
     out->label = label ? strdup(label) : NULL;
