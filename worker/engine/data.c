@@ -483,8 +483,8 @@ static zt_err read_row(const void *data, int64_t i, const struct zt_field_buffer
     return zt_sampler_read(data, i + 1, 0, row, widths, fault);
 }
 
-/* Steps without a target are passed over (train.c) where some tokens are context; not all of
- * them may be such. */
+/* Steps without a target are passed over (train.c), where some tokens are context, or some rows
+ * have no word; not all of them may be such. Masks are others in each epoch. */
 static zt_err check_targets(const struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_sampler_config cfg = {.block_size = e->block_size,
@@ -494,12 +494,13 @@ static zt_err check_targets(const struct zt_engine *e, struct zt_fault *fault)
                                     .world = 1,
                                     .in_order = true,
                                     .padding = zt_engine_padding(e->run)};
+    bool examples = zt_dataset_rows(e->train_data)->kind == ZT_ROWS_EXAMPLES;
     struct zt_sampler *rows;
     bool found = true;
     zt_err rc;
 
     if (e->model->layout.divisor != ZT_DIVISOR_TARGETS ||
-        !zt_dataset_has_context(e->train_data))
+        !(examples || zt_dataset_has_context(e->train_data)))
         return ZT_OK;
     rc = zt_sampler_open(e->train_data, &cfg, &rows, fault);
     if (rc)
