@@ -305,12 +305,39 @@ static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_faul
     return ZT_OK;
 }
 
+static bool has_plain(const struct zt_dataset *ds)
+{
+    const char *path;
+    bool plain = false;
+
+    for (int i = 0; i < zt_dataset_num_files(ds); i++)
+        plain |= zt_dataset_columns(ds, i, &path)->kind == ZT_LINES_PLAIN;
+    return plain;
+}
+
+/* Plain text, or ids, on one side: all tokens count there, and answers alone on the other. */
+static void compare_plain(const struct zt_engine *e)
+{
+    bool training = has_plain(e->train_data);
+    const struct zt_dataset *plain = training ? e->train_data : e->eval_data;
+    const struct zt_dataset *rows = training ? e->eval_data : e->train_data;
+
+    if (e->run->rank || training == has_plain(e->eval_data) ||
+        zt_dataset_has_context(plain) || !zt_dataset_has_context(rows))
+        return;
+    zt_warn("data",
+            "of the %s data all tokens count, and of the %s data those of answers, so the "
+            "two losses do not compare",
+            training ? "training" : "evaluation", training ? "evaluation" : "training");
+}
+
 static zt_err check_rows_of_evaluation(const struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err rc;
 
     if (!e->run->do_train || !e->run->do_eval || !e->train_data || !e->eval_data)
         return ZT_OK;
+    compare_plain(e);
     rc = compare_rows(e, true, fault);
     return rc ? rc : compare_rows(e, false, fault);
 }
