@@ -126,5 +126,7 @@ check "  and pairs of texts" test "$(kinds --train_file "$tmp/joined.jsonl" --ev
 check "  but not where all of a pair is learnt" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/joined.jsonl" --assistant_only_loss false)" = 0
 check "  nor where a column is named" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file "$tmp/asked.jsonl" --text_column prompt)" = 0
 check "  nor where some files of the training are such" test "$(kinds --train_file "$tmp/prompts.jsonl" "$tmp/joined.jsonl" --eval_file "$tmp/joined.jsonl")" = 0
+check "  lines of text are told as well" test "$(kinds --train_file "$tmp/prompts.jsonl" --eval_file README.md)" = 1
+check "  but not where the training has some" test "$(kinds --train_file "$tmp/prompts.jsonl" README.md --eval_file README.md)" = 0
 check "  nor with the end of the training rows" test "$(kinds --train_file "$tmp/prompts.jsonl" --packing none)" = 0
 finish

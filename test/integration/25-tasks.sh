@@ -132,6 +132,16 @@ check "masks need a token" refused 2 'bytes have no token that masks others' mas
 check "a model that is not there is named before what its tokenizer would do" refused 66 "bert-base: no such model folder" masked_lm lines.txt --model_name_or_path bert-base
 check "options of other tasks are refused" refused 2 '--label_column: rows with labels are for' masked_lm lines.txt --label_column label
 check "  and so is this" refused 2 '--mlm_probability is of --task masked_lm' classify classes.jsonl --mlm_probability 0.2
+# steps without a target: nothing is masked, or a row has no word
+awk 'BEGIN { for (i = 0; i < 40; i++) print "w" i }' >"$tmp/short.txt"
+bert 2 "$tmp/few" masked_lm short.txt --line_by_line --per_device_train_batch_size 1 --max_steps 30
+check "steps in which nothing is masked learn nothing, and the run goes on" test $? -eq 0 -a "$(grep -c '"event":"step"' "$tmp/few")" -eq 30
+check "  which is said once" test "$(grep -c '"event":"log".*no token of its rows is masked, so there is nothing to learn' "$tmp/few")" -eq 1
+{ echo '{"tokens": [], "ner_tags": []}' && cat "$tmp/tags.jsonl"; } >"$tmp/wordless.jsonl"
+bert 1 "$tmp/few" tag wordless.jsonl --per_device_train_batch_size 1 --num_train_epochs 1 --max_steps -1
+check "  and of tags, where a row has no word" test $? -eq 0 -a "$(grep -c '"event":"log".*its rows hold no word' "$tmp/few")" -eq 1
+for i in 1 2; do echo '{"tokens": [], "ner_tags": []}'; done >"$tmp/wordless.jsonl"
+check "  but rows without words alone are refused" refused 65 'hold nothing to learn from' tag wordless.jsonl
 check "  and of numbers there is no share to smooth" refused 2 '--label_smoothing is of losses over classes or tokens' regress numbers.tsv --label_smoothing 0.2
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
     <("$bin/zlaunch" "$bin/models/bert.so" --help)

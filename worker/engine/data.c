@@ -305,12 +305,39 @@ static zt_err compare_rows(const struct zt_engine *e, bool texts, struct zt_faul
     return ZT_OK;
 }
 
+static bool has_plain(const struct zt_dataset *ds)
+{
+    const char *path;
+    bool plain = false;
+
+    for (int i = 0; i < zt_dataset_num_files(ds); i++)
+        plain |= zt_dataset_columns(ds, i, &path)->kind == ZT_LINES_PLAIN;
+    return plain;
+}
+
+/* Plain text, or ids, on one side: all tokens count there, and answers alone on the other. */
+static void compare_plain(const struct zt_engine *e)
+{
+    bool training = has_plain(e->train_data);
+    const struct zt_dataset *plain = training ? e->train_data : e->eval_data;
+    const struct zt_dataset *rows = training ? e->eval_data : e->train_data;
+
+    if (e->run->rank || training == has_plain(e->eval_data) ||
+        zt_dataset_has_context(plain) || !zt_dataset_has_context(rows))
+        return;
+    zt_warn("data",
+            "of the %s data all tokens count, and of the %s data those of answers, so the "
+            "two losses do not compare",
+            training ? "training" : "evaluation", training ? "evaluation" : "training");
+}
+
 static zt_err check_rows_of_evaluation(const struct zt_engine *e, struct zt_fault *fault)
 {
     zt_err rc;
 
     if (!e->run->do_train || !e->run->do_eval || !e->train_data || !e->eval_data)
         return ZT_OK;
+    compare_plain(e);
     rc = compare_rows(e, true, fault);
     return rc ? rc : compare_rows(e, false, fault);
 }
@@ -483,8 +510,8 @@ static zt_err read_row(const void *data, int64_t i, const struct zt_field_buffer
     return zt_sampler_read(data, i + 1, 0, row, widths, fault);
 }
 
-/* Steps without a target are passed over (train.c) where some tokens are context; not all of
- * them may be such. */
+/* Steps without a target are passed over (train.c), where some tokens are context, or some rows
+ * have no word; not all of them may be such. Masks are others in each epoch. */
 static zt_err check_targets(const struct zt_engine *e, struct zt_fault *fault)
 {
     struct zt_sampler_config cfg = {.block_size = e->block_size,
@@ -494,12 +521,13 @@ static zt_err check_targets(const struct zt_engine *e, struct zt_fault *fault)
                                     .world = 1,
                                     .in_order = true,
                                     .padding = zt_engine_padding(e->run)};
+    bool examples = zt_dataset_rows(e->train_data)->kind == ZT_ROWS_EXAMPLES;
     struct zt_sampler *rows;
     bool found = true;
     zt_err rc;
 
     if (e->model->layout.divisor != ZT_DIVISOR_TARGETS ||
-        !zt_dataset_has_context(e->train_data))
+        !(examples || zt_dataset_has_context(e->train_data)))
         return ZT_OK;
     rc = zt_sampler_open(e->train_data, &cfg, &rows, fault);
     if (rc)

@@ -155,8 +155,8 @@ struct zt_engine {
     struct zt_output_dir output;
     int disk_reserved; /* for the weights at the end, on rank 0; -1: nothing */
     double rate;       /* steps a second so far; 0: not known */
-    double first_loss; /* of step 1, on rank 0 */
-    bool told_divergence;
+    double first_loss; /* of step 1, on rank 0, or the first with a target */
+    bool told_divergence, told_no_target;
     int losses_lost; /* reports in a row whose loss was no number, in fp16 */
 };
 

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/trace/trace.h"
 #include "common/trace/waits.h"
+#include "worker/data/rows.h"
 #include "worker/engine/batch.h"
 #include "worker/engine/checkpoint/checkpoint.h"
 #include "worker/engine/checkpoint/replicas.h"
@@ -205,28 +206,41 @@ static zt_err update_weights(struct zt_engine *e, double lr, struct zt_fault *fa
     return rc ? rc : zt_zero_step_model(e->zero, how.t, &e->saves, fault);
 }
 
-/* The divisor over all ranks; 0 would be nothing to learn from. Between the answers of long
- * conversations that happens: gradients are zero then. */
+/* Of masks, and of rows without a word, this may be so often: it is said once. */
+static void tell_of_no_target(struct zt_engine *e, int64_t step)
+{
+    bool masked = zt_dataset_rows(e->train_data)->kind == ZT_ROWS_MASKED;
+
+    if (zt_comm_rank(e->comm) != 0 || e->told_no_target)
+        return;
+    if (zt_dataset_has_context(e->train_data)) {
+        zt_warn("data",
+                "step %lld: its rows hold no token of an answer, so there is nothing to "
+                "learn from them; larger batches or a larger --block_size avoid it",
+                (long long)step);
+        return;
+    }
+    e->told_no_target = true;
+    zt_warn("data",
+            "step %lld: %s, so there is nothing to learn from them (said of the first such "
+            "step alone); larger batches%s avoid it",
+            (long long)step,
+            masked ? "no token of its rows is masked" : "its rows hold no word",
+            masked ? ", or a larger --mlm_probability," : "");
+}
+
+/* The divisor over all ranks; 0 is nothing to learn from: gradients are zero then. */
 static zt_err check_divisor(struct zt_engine *e, int64_t step, struct zt_fault *fault)
 {
     const struct zt_batch_layout *l = &e->model->layout;
 
     if (e->step_divisor > 0)
         return ZT_OK;
-    if (l->divisor == ZT_DIVISOR_TARGETS && zt_dataset_has_context(e->train_data)) {
+    if (l->divisor == ZT_DIVISOR_TARGETS) {
         e->step_divisor = 1;
-        if (zt_comm_rank(e->comm) == 0)
-            zt_warn(
-                "data",
-                "step %lld: its rows hold no token of an answer, so there is nothing to "
-                "learn from them; larger batches or a larger --block_size avoid it",
-                (long long)step);
+        tell_of_no_target(e, step);
         return ZT_OK;
     }
-    if (l->divisor == ZT_DIVISOR_TARGETS)
-        return zt_fault_set(fault, ZT_E_FORMAT,
-                            "step %lld has no target token to learn from",
-                            (long long)step);
     return zt_fault_set(fault, ZT_E_FORMAT,
                         "step %lld has nothing to learn from: field %s sums up to %g, "
                         "by which the loss is divided",
@@ -344,7 +358,7 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
 {
     bool lost = !isfinite(loss) && e->run->compute_dtype == ZT_F16;
 
-    if (step == e->first_step + 1)
+    if (step == e->first_step + 1 || e->first_loss == 0) /* 0: it had no target */
         e->first_loss = loss;
     e->losses_lost = lost ? e->losses_lost + 1 : 0;
     if (e->told_divergence || !isfinite(e->first_loss) ||
@@ -354,7 +368,7 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
     e->told_divergence = true;
     zt_log(
         ZT_LOG_WARN, "train",
-        "step %lld: the loss is %.3g after %.3g at the first step: it runs away, unless "
+        "step %lld: the loss is %.3g after %.3g at first: it runs away, unless "
         "a row of this step is far from all others; a smaller --learning_rate or more "
         "--warmup_steps may hold it",
         (long long)step, fabs(loss), e->first_loss); /* nan, not -nan */
