@@ -48,6 +48,7 @@ same_at_all_stages "fp16 on the way" '"communication_data_type": "fp16"' 1e-3
 check "fp16 on the way: not the bits of fp32" differs "$tmp/plain" "$tmp/s0"
 same_at_all_stages "bf16 accumulators" '"data_types": {"grad_accum_dtype": "bf16"}' 1e-2 "${twice[@]}"
 check "bf16 accumulators: not the bits of fp32" differs "$tmp/plain" "$tmp/s0"
+same_at_all_stages "bf16 accumulators, one micro-batch" '"data_types": {"grad_accum_dtype": "bf16"}' 1e-2
 # a block of 1.6 million parameters: its 16-bit accumulators are read in more than one piece
 for kind in fp32 bf16; do
     with "$tmp/wide.$kind" 1 0 "\"data_types\": {\"grad_accum_dtype\": \"$kind\"}" --n_embd 368 --max_steps 2

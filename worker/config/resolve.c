@@ -271,6 +271,17 @@ static void check_bf16_flag(struct zt_config *c, const struct zt_run *run,
                         v->where, what);
 }
 
+static void check_clipping(struct zt_config *c, const struct zt_run *run)
+{
+    const struct zt_value *given = zt_option_given(c, "max_grad_norm");
+
+    if (run->max_grad_norm > 0 && run->max_grad_norm < 1e-30)
+        zt_problems_add(&c->report, given ? zt_value_error(given) : ZT_E_CONFIG,
+                        "gradient_clipping %g leaves nothing of gradients in single "
+                        "precision; 0 is without clipping",
+                        run->max_grad_norm);
+}
+
 static void check_numbers(struct zt_config *c, struct zt_run *run)
 {
     const struct zt_scaler_config *s = &run->scaler;
@@ -280,6 +291,7 @@ static void check_numbers(struct zt_config *c, struct zt_run *run)
                          zt_args_value(c->args, "tf32")->where);
         run->tf32 = false;
     }
+    check_clipping(c, run);
     check_bf16_flag(c, run, "fp8", "linear layers of a run");
     check_bf16_flag(c, run, "stochastic_rounding", "weights");
     check_bf16_flag(c, run, "split_master", "master weights of weights");

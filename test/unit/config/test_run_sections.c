@@ -55,6 +55,9 @@ static void test_run_gradients_stay_in_range(void **state)
     refused(try_it(2, "{\"gradient_predivide_factor\": 1e-40}"), ZT_E_CONFIG,
             "gradient_predivide_factor 1e-40", "out of the range of single precision");
     zt_run_close(accepted(try_it(2, "{\"gradient_predivide_factor\": 1e6}")));
+    refused(try_it(2, "{\"gradient_clipping\": 1e-50}"), ZT_E_CONFIG,
+            "gradient_clipping 1e-50", "0 is without clipping");
+    zt_run_close(accepted(try_it(2, "{\"gradient_clipping\": 1e-12}")));
 }
 
 static void test_run_schedules_have_deepspeeds_defaults(void **state)
