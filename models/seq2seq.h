@@ -30,7 +30,7 @@ static inline zt_param *declare(zt_block *b, const char *prefix, const char *nam
 }
 
 /* The tokens that a text begins and ends with, as transformers has them in config.json: those
- * that were imported, else these. -1: none. */
+ * that were imported, where null says none, else these. -1: none. */
 static inline void export_tokens(zt_model *m, int64_t pad, int64_t bos, int64_t eos,
                                  int64_t start)
 {
@@ -43,7 +43,9 @@ static inline void export_tokens(zt_model *m, int64_t pad, int64_t bos, int64_t 
                {"decoder_start_token_id", start}};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (all[i].id >= 0)
+        if (i < 3 && zt_model_config_has(m, all[i].key))
+            zt_model_export(m, all[i].key, "null");
+        else if (all[i].id >= 0)
             zt_model_export(m, all[i].key, "%lld", (long long)all[i].id);
         zt_model_export_imported(m, all[i].key);
     }

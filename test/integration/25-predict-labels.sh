@@ -145,6 +145,12 @@ for kind in "classify classes.jsonl" "tag tags.jsonl"; do
     "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/$1" --block_size 16 \
         --eval_file "$tmp/$2" --output_dir "$tmp/$1.named" >"$tmp/said" 2>&1
     check "  with the accuracy of the names" test -n "$(accuracy "$tmp/$1.named")" -a "$(accuracy "$tmp/$1.named")" = "$(accuracy "$tmp/$1.numbered")"
+    cp -r "$tmp/$1" "$tmp/$1.bare" # names that are not in the order of the alphabet, and no class of transformers
+    sed -i -E '/"architectures"/d; s/"blue"/"zoo"/g; s/"B-X"/"Z-X"/g' "$tmp/$1.bare/config.json"
+    sed -E 's/"blue"/"zoo"/g; s/"B-X"/"Z-X"/g' "$tmp/$2" >"$tmp/bare.$2"
+    "$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task "$1" --model_name_or_path "$tmp/$1.bare" --block_size 16 \
+        --eval_file "$tmp/bare.$2" --output_dir "$tmp/$1.barely" >"$tmp/said" 2>&1
+    check "  and so have names of a head beside no \"architectures\"" test -n "$(accuracy "$tmp/$1.named")" -a "$(accuracy "$tmp/$1.named")" = "$(accuracy "$tmp/$1.barely")"
 done
 check "names of pairs are none, too" as_data 65 "two.jsonl:1: .* $which" classify two.jsonl
 cp "$tmp/body/model.safetensors" "$tmp/classify.unnamed"
@@ -157,6 +163,11 @@ numbers() {
     [ $? -eq 65 ] && grep -qF 'the weights have a head of one output' "$tmp/said"
 }
 check "a head that has learnt numbers is called one" numbers
+cp -r "$tmp/regress" "$tmp/counted" && sed -i '/"label2id"/d; s/"id2label": {.*},*/"num_labels": 1,/' "$tmp/counted/config.json"
+sed -i -z 's/,\n}/\n}/' "$tmp/counted/config.json"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --task regress --model_name_or_path "$tmp/counted" --block_size 16 \
+    --test_file "$tmp/rows.tsv" --output_dir "$tmp/counted.out" >"$tmp/said" 2>&1
+check "  by num_labels of older files, too" test $? -eq 0
 check "adapters without names have no names of the data" adapted_refuses
 
 # the order is that of the rows: what was learnt is said of each

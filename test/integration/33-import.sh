@@ -68,6 +68,11 @@ for kind in gpt2 t5 bart; do
         --model_name_or_path "$tmp/m" --output_dir "$tmp/left_out.$kind"
     check "$kind: a dropout that is left out is what transformers takes" grep -qE '"(resid_pdrop|dropout_rate|dropout)": 0.1' "$tmp/left_out.$kind/config.json"
     [ "$kind" != gpt2 ] || continue
+    sed -i 's/"\(pad\|bos\|eos\)_token_id": *[0-9]*/"\1_token_id": null/' "$tmp/m/config.json"
+    launch --num_gpus 1 "$bin/models/$kind.so" "${data[@]}" --tokenizer_name bytes --do_train --max_steps 1 --per_device_train_batch_size 1 \
+        --model_name_or_path "$tmp/m" --output_dir "$tmp/none.$kind"
+    check "$kind: no token of the tokens that are null" test "$(grep -cE '"(pad|bos|eos)_token_id": null' "$tmp/none.$kind/config.json")" = \
+        "$(grep -cE '"(pad|bos|eos)_token_id": null' "$tmp/m/config.json")"
     sed -i 's/"decoder_start_token_id": *[0-9]*/"decoder_start_token_id": 4294967296/' "$tmp/m/config.json"
     launch --num_gpus 1 "$bin/models/$kind.so" "${data[@]}" --tokenizer_name bytes --do_eval --eval_file "${data[1]}" --model_name_or_path "$tmp/m"
     check "$kind: what begins a text is a token" code_is 65

@@ -23,11 +23,24 @@ static bool has_classes(zt_task task)
 
 /* ---- of the weights ---- */
 
+/* The class of transformers that config.json is of; NULL: it says none. */
+static const char *class_of(const json_t *config)
+{
+    return json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+}
+
+/* A class without a head, or none, leaves it to the weights whether there is one. */
+static bool names_head(const json_t *config)
+{
+    const char *name = class_of(config);
+
+    return name && strstr(name, "For");
+}
+
 /* Whether config.json is of a model with a head for this task. */
 static bool has_head(const json_t *config, zt_task task)
 {
-    const char *name =
-        json_string_value(json_array_get(json_object_get(config, "architectures"), 0));
+    const char *name = class_of(config);
 
     return name && strstr(name, task == ZT_TASK_TAG ? "ForTokenClassification"
                                                     : "ForSequenceClassification");
@@ -45,19 +58,27 @@ static zt_err add_unnamed(struct zt_labels *l, int64_t num, struct zt_fault *fau
     return rc;
 }
 
-/* id2label; transformers leaves it out where there are two classes without names, and older files
+/* Those in id2label; transformers leaves it out where there are two without names, and older files
  * where num_labels says how many there are. */
+static int64_t outputs_of(const json_t *config)
+{
+    json_int_t named = (json_int_t)json_object_size(json_object_get(config, "id2label"));
+    json_int_t unnamed = json_integer_value(json_object_get(config, "num_labels"));
+
+    if (named)
+        return named;
+    return unnamed > 0 && unnamed <= MOST_UNNAMED ? unnamed : 2;
+}
+
 static zt_err take_names(const json_t *config, const char *path, struct zt_labels *l,
                          struct zt_fault *fault)
 {
     const json_t *names = json_object_get(config, "id2label");
-    json_int_t unnamed = json_integer_value(json_object_get(config, "num_labels"));
     size_t num = json_object_size(names);
     zt_err rc = ZT_OK;
 
     if (!num)
-        return add_unnamed(l, unnamed > 0 && unnamed <= MOST_UNNAMED ? unnamed : 2,
-                           fault);
+        return add_unnamed(l, outputs_of(config), fault);
     for (size_t i = 0; !rc && i < num; i++) {
         char key[24], room[ZT_LABEL_DIGITS];
         const json_t *value;
@@ -76,14 +97,15 @@ static zt_err take_names(const json_t *config, const char *path, struct zt_label
     return rc;
 }
 
-/* What is wrong with the file, the model says. */
+/* What is wrong with the file, the model says. *sure: it names a head of this task. */
 static zt_err of_config(const struct zt_engine *e, const char *path, struct zt_labels *l,
-                        struct zt_fault *fault)
+                        bool *sure, struct zt_fault *fault)
 {
     json_t *config = json_load_file(path, 0, NULL);
     zt_err rc = ZT_OK;
 
-    if (config && has_head(config, e->task))
+    *sure = config && has_head(config, e->task);
+    if (*sure || (config && !names_head(config)))
         rc = take_names(config, path, l, fault);
     json_decref(config);
     return rc;
@@ -115,17 +137,18 @@ static zt_err of_adapters(const struct zt_engine *e, struct zt_labels *l,
     int64_t outputs = adapted_head_rows(e->run->adapter_name_or_path);
     const char *folder = e->run->model_name_or_path;
     char path[PATH_MAX];
+    bool sure;
     zt_err rc;
 
     snprintf(path, sizeof(path), "%s/config.json", e->run->adapter_name_or_path);
-    rc = of_config(e, path, l, fault);
+    rc = of_config(e, path, l, &sure, fault);
     if (rc || l->num || !outputs)
         return rc;
     path[0] = '\0';
     if (folder)
         rc = zt_weights_config_path(folder, path, sizeof(path), fault);
     if (!rc && path[0])
-        rc = of_config(e, path, l, fault);
+        rc = of_config(e, path, l, &sure, fault);
     if (rc || l->num == outputs)
         return rc;
     zt_labels_release(l);
@@ -161,9 +184,7 @@ const char *zt_task_of_trained_head(const char *folder)
     if (config && has_head(config, ZT_TASK_TAG))
         task = ZT_TASK_TAG;
     else if (config && has_head(config, ZT_TASK_CLASSIFY))
-        task = json_object_size(json_object_get(config, "id2label")) == 1
-                   ? ZT_TASK_REGRESS
-                   : ZT_TASK_CLASSIFY;
+        task = outputs_of(config) == 1 ? ZT_TASK_REGRESS : ZT_TASK_CLASSIFY;
     json_decref(config);
     return task != ZT_NUM_TASKS && !find_head(folder, &trained, NULL) && trained
                ? zt_task_name(task)
@@ -175,6 +196,7 @@ static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l, bool *t
 {
     const char *folder = e->run->model_name_or_path;
     char path[PATH_MAX] = "";
+    bool sure = true;
     zt_err rc = ZT_OK;
 
     *trained = true;
@@ -184,8 +206,13 @@ static zt_err of_weights(const struct zt_engine *e, struct zt_labels *l, bool *t
         return rc;
     rc = zt_weights_config_path(folder, path, sizeof(path), fault);
     if (!rc && path[0])
-        rc = of_config(e, path, l, fault);
-    return rc || !l->num ? rc : find_head(folder, trained, fault);
+        rc = of_config(e, path, l, &sure, fault);
+    if (rc || !l->num)
+        return rc;
+    rc = find_head(folder, trained, fault);
+    if (!rc && !*trained && !sure) /* a body: the classes are those of the data */
+        zt_labels_release(l);
+    return rc;
 }
 
 /* ---- of the data ---- */
