@@ -283,6 +283,14 @@ for how in "$out/checkpoint-2" checkpoint-2 auto; do
 done
 rm -r "$out/checkpoint-2"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$out" --overwrite_output_dir
+for part in latest global_step2/manifest.json; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint checkpoint-1
+    rm "$out/checkpoint-2/$part"
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint auto
+    check "one without $part is passed over" code_is 0
+    check "  and saved anew" test -f "$out/checkpoint-2/$part"
+done
+rm -r "$out/checkpoint-2"
 mkdir "$out/checkpoint-2"
 echo mine >"$out/checkpoint-2/notes.txt"
 for how in checkpoint-1/ auto; do

@@ -42,9 +42,12 @@ const char *zt_ckpt_describe_deepspeed(const char *dir)
     return "";
 }
 
-bool zt_ckpt_lacks_state(const char *dir)
+bool zt_ckpt_is_incomplete(const char *dir)
 {
-    return has(dir, "latest") && has(dir, "zero_to_fp32") && !has(dir, "global_step*") &&
+    bool no_state =
+        has(dir, "latest") && has(dir, "zero_to_fp32") && !has(dir, "global_step*");
+
+    return (no_state || has(dir, "global_step*/zero_rank_*.json")) &&
            !*zt_ckpt_describe_deepspeed(dir);
 }
 
@@ -52,7 +55,7 @@ const char *zt_ckpt_describe_foreign(const char *dir)
 {
     const char *deepspeed = zt_ckpt_describe_deepspeed(dir);
 
-    if (*deepspeed || zt_ckpt_lacks_state(dir))
+    if (*deepspeed || zt_ckpt_is_incomplete(dir))
         return deepspeed;
     if (has(dir, "trainer_state.json") && !has(dir, "global_step*"))
         return "; it is one of transformers' Trainer, of which the weights alone are "
