@@ -415,6 +415,17 @@ for ms in $(seq 5 3 62); do
 done
 check "a rank that ends while it starts leaves no folder" test "$empty" -eq 0
 
+# ---------------------------------------------------------------- a folder comes to the name of a step to be saved
+out=$tmp/runs/names
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 3000 --save_steps 3000 --output_dir "$out"
+within 30 stepping || fail "the run did not begin"
+mkdir "$out/checkpoint-3000" && echo mine >"$out/checkpoint-3000/notes.txt"
+wait "$job"
+code=$?
+check "a folder that came to the name of a step: 73" code_is 73
+check "  is named" err_has "$out/checkpoint-3000 is none of zlaunch, and is not replaced: move it away"
+check "  and left as it is" grep -q mine "$out/checkpoint-3000/notes.txt"
+
 # ---------------------------------------------------------------- stopped by another zlaunch
 out=$tmp/runs/told
 launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1000000 --save_steps 1000000 --output_dir "$out"

@@ -91,5 +91,7 @@ const char *zt_ckpt_describe_deepspeed(const char *dir); /* of DeepSpeed's alone
 /* What is not there as a checkpoint is one of zlaunch, of which a part was removed, or not copied:
  * the folder that holds its state, the manifest in it, or `latest`. */
 bool zt_ckpt_is_incomplete(const char *dir);
+/* A folder with something in it, and none of zlaunch: no save takes its place. */
+bool zt_ckpt_is_foreign(const char *dir);
 
 #endif

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/files/models.h"
 #include "worker/checkpoint/folder.h"
+#include "worker/checkpoint/reader.h"
 
 static bool has(const char *dir, const char *pattern)
 {
@@ -49,6 +51,12 @@ bool zt_ckpt_is_incomplete(const char *dir)
 
     return (no_state || has(dir, "global_step*/zero_rank_*.json")) &&
            !*zt_ckpt_describe_deepspeed(dir);
+}
+
+bool zt_ckpt_is_foreign(const char *dir)
+{
+    return zt_is_filled_folder(dir) && !zt_ckpt_is_here(dir) &&
+           !zt_ckpt_is_incomplete(dir);
 }
 
 const char *zt_ckpt_describe_foreign(const char *dir)
