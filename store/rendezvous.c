@@ -62,15 +62,21 @@ static bool is_loopback(const char *host)
            strcmp(host, "::1") == 0;
 }
 
+/* of: what the secret comes from where nobody gave one, else "". */
 static zt_err find_secret(const struct zt_launch_env *p, struct zt_secret *out,
-                          struct zt_fault *fault)
+                          char of[600], struct zt_fault *fault)
 {
     char text[600];
     bool found;
     zt_err rc = zt_secret_from_env(out, &found, fault);
 
+    of[0] = '\0';
     if (rc || found)
         return rc;
+    snprintf(of, 600,
+             "MASTER_ADDR (here %s), WORLD_SIZE (here %d) and ZLAUNCH_SECRET_FILE (here "
+             "none)",
+             p->master_addr, p->world);
     if (p->rank == 0 && !is_loopback(p->master_addr))
         zt_warn("store",
                 "no secret for this job: whoever reaches %s port %d can disturb it; give "
@@ -104,6 +110,7 @@ static zt_err open_own(struct zt_rendezvous *r, struct zt_fault *fault)
 {
     const struct zt_launch_env *p = &r->env;
     struct zt_secret secret;
+    char secret_of[600];
     struct zt_store_config cfg = {
         .host = p->rank ? p->master_addr : "127.0.0.1",
         .port = p->master_port,
@@ -114,8 +121,10 @@ static zt_err open_own(struct zt_rendezvous *r, struct zt_fault *fault)
         .count = (uint32_t)p->world,
         .timeout_s = r->timeout_s,
     };
-    zt_err rc = find_secret(p, &secret, fault);
+    zt_err rc = find_secret(p, &secret, secret_of, fault);
 
+    if (*secret_of)
+        cfg.secret_of = secret_of;
     if (!rc && p->rank == 0)
         rc = open_host(r, &secret, fault);
     if (!rc)

@@ -51,9 +51,9 @@ static zt_err prove(struct zt_store_client *s, const struct zt_store_config *cfg
     if (!rc && zt_sock_read(s->fd, verdict, sizeof(verdict), deadline, s->where, NULL))
         return zt_fault_set(fault, ZT_E_PEER,
                             "%s: refused this process: its secret or its job id (%s) is "
-                            "not that of the job; ZLAUNCH_SECRET_FILE must be the same "
-                            "for all ranks",
-                            s->where, cfg->job);
+                            "not that of the job; %s must be the same for all ranks",
+                            s->where, cfg->job,
+                            cfg->secret_of ? cfg->secret_of : "ZLAUNCH_SECRET_FILE");
     if (rc)
         return rc;
     *refused = false;

@@ -20,6 +20,7 @@ struct zt_store_config {
     int port;
     const char *job;
     const struct zt_secret *secret;
+    const char *secret_of; /* what it comes from, for messages; NULL: its file */
     uint64_t generation;
     uint32_t index, count; /* which member this is; count 0: no member */
     const char *label;     /* how messages name it: "node04 pid 77"; NULL: made up */

@@ -283,6 +283,14 @@ for how in "$out/checkpoint-2" checkpoint-2 auto; do
 done
 rm -r "$out/checkpoint-2"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 1 --save_steps 1 --output_dir "$out" --overwrite_output_dir
+for part in latest global_step2/manifest.json; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint checkpoint-1
+    rm "$out/checkpoint-2/$part"
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --resume_from_checkpoint auto
+    check "one without $part is passed over" code_is 0
+    check "  and saved anew" test -f "$out/checkpoint-2/$part"
+done
+rm -r "$out/checkpoint-2"
 mkdir "$out/checkpoint-2"
 echo mine >"$out/checkpoint-2/notes.txt"
 for how in checkpoint-1/ auto; do
@@ -406,6 +414,17 @@ for ms in $(seq 5 3 62); do
     rm -rf "$tmp/runs/soon"
 done
 check "a rank that ends while it starts leaves no folder" test "$empty" -eq 0
+
+# ---------------------------------------------------------------- a folder comes to the name of a step to be saved
+out=$tmp/runs/names
+launch_bg --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 3000 --save_steps 3000 --output_dir "$out"
+within 30 stepping || fail "the run did not begin"
+mkdir "$out/checkpoint-3000" && echo mine >"$out/checkpoint-3000/notes.txt"
+wait "$job"
+code=$?
+check "a folder that came to the name of a step: 73" code_is 73
+check "  is named" err_has "$out/checkpoint-3000 is none of zlaunch, and is not replaced: move it away"
+check "  and left as it is" grep -q mine "$out/checkpoint-3000/notes.txt"
 
 # ---------------------------------------------------------------- stopped by another zlaunch
 out=$tmp/runs/told

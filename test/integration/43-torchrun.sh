@@ -68,6 +68,20 @@ wait $!
 check "  before the first step, by its name" grep -q '"--output_dir not given" where rank 0 has "--output_dir given"' "$tmp/folder0"
 check "  on both ranks, without a step" eval '! grep -q "^step" "$tmp"/folder? && grep -q "output_dir not given" "$tmp/folder1"'
 
+port=$(free_port)
+bare 1 2 "$port" "${args[@]}" --comm tcp >"$tmp/comm1" 2>&1 &
+bare 0 2 "$port" "${args[@]}" >"$tmp/comm0" 2>&1
+check "another --comm of one rank is refused" test $? -eq 1
+wait $!
+check "  by its name, on both ranks" test "$(grep -l "it has --comm tcp where rank 0 has --comm auto" "$tmp"/comm? | wc -l)" -eq 2
+
+port=$(free_port)
+bare 1 3 "$port" "${args[@]}" >"$tmp/world1" 2>&1 &
+ZLAUNCH_RENDEZVOUS_TIMEOUT=3 bare 0 2 "$port" "${args[@]}" >"$tmp/world0" 2>&1
+check "another WORLD_SIZE of one rank is refused" test $? -eq 1
+wait $!
+check "  by its name" grep -q 'WORLD_SIZE (here 3) and ZLAUNCH_SECRET_FILE (here none) must be the same' "$tmp/world1"
+
 (umask 077 && head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n' >"$tmp/secret")
 port=$(free_port)
 ZLAUNCH_SECRET_FILE=$tmp/secret bare 1 2 "$port" "${args[@]}" >"$tmp/secret1" 2>&1 &

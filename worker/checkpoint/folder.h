@@ -88,7 +88,10 @@ zt_err zt_ckpt_prune(const char *root, const char *training, int64_t limit,
  * behind a sentence: "; it is ..."; "": that is not known. */
 const char *zt_ckpt_describe_foreign(const char *dir);
 const char *zt_ckpt_describe_deepspeed(const char *dir); /* of DeepSpeed's alone */
-/* Of a checkpoint of zlaunch the folder that holds its state was removed, or not copied. */
-bool zt_ckpt_lacks_state(const char *dir);
+/* What is not there as a checkpoint is one of zlaunch, of which a part was removed, or not copied:
+ * the folder that holds its state, the manifest in it, or `latest`. */
+bool zt_ckpt_is_incomplete(const char *dir);
+/* A folder with something in it, and none of zlaunch: no save takes its place. */
+bool zt_ckpt_is_foreign(const char *dir);
 
 #endif

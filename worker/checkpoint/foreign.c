@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/files/models.h"
 #include "worker/checkpoint/folder.h"
+#include "worker/checkpoint/reader.h"
 
 static bool has(const char *dir, const char *pattern)
 {
@@ -42,17 +44,26 @@ const char *zt_ckpt_describe_deepspeed(const char *dir)
     return "";
 }
 
-bool zt_ckpt_lacks_state(const char *dir)
+bool zt_ckpt_is_incomplete(const char *dir)
 {
-    return has(dir, "latest") && has(dir, "zero_to_fp32") && !has(dir, "global_step*") &&
+    bool no_state =
+        has(dir, "latest") && has(dir, "zero_to_fp32") && !has(dir, "global_step*");
+
+    return (no_state || has(dir, "global_step*/zero_rank_*.json")) &&
            !*zt_ckpt_describe_deepspeed(dir);
+}
+
+bool zt_ckpt_is_foreign(const char *dir)
+{
+    return zt_is_filled_folder(dir) && !zt_ckpt_is_here(dir) &&
+           !zt_ckpt_is_incomplete(dir);
 }
 
 const char *zt_ckpt_describe_foreign(const char *dir)
 {
     const char *deepspeed = zt_ckpt_describe_deepspeed(dir);
 
-    if (*deepspeed || zt_ckpt_lacks_state(dir))
+    if (*deepspeed || zt_ckpt_is_incomplete(dir))
         return deepspeed;
     if (has(dir, "trainer_state.json") && !has(dir, "global_step*"))
         return "; it is one of transformers' Trainer, of which the weights alone are "

@@ -103,18 +103,43 @@ static zt_err gather(void *ctx, const void *mine, size_t bytes, void *all,
     return rc;
 }
 
+/* By another --comm ranks would wait for each other in different places. */
+static zt_err check_same_engine(struct zt_peers *p, const char *engine,
+                                struct zt_fault *fault)
+{
+    struct zt_blob *all = calloc((size_t)p->env.world, sizeof(*all));
+    zt_err rc = all ? zt_rendezvous_gather(p->rendezvous, "engine", engine,
+                                           strlen(engine), all, fault)
+                    : zt_fault_set(fault, ZT_E_NOMEM, "rendezvous: no memory");
+
+    for (int r = 1; !rc && r < p->env.world; r++)
+        if (all[r].bytes != all[0].bytes ||
+            memcmp(all[r].data, all[0].data, all[0].bytes) != 0)
+            rc = zt_fault_set(fault, ZT_E_PEER,
+                              "rank %d differs from rank 0: it has --comm %.*s where rank "
+                              "0 has --comm %.*s; start all ranks with the same",
+                              r, (int)all[r].bytes, (const char *)all[r].data,
+                              (int)all[0].bytes, (const char *)all[0].data);
+    if (all)
+        free(all[0].data);
+    free(all);
+    return rc;
+}
+
 /*
  * Get what the engine lacks. Where it takes either, ranks of zlaunch that come here are
  * on several nodes; others exchange where they are, and all come to the same end.
  */
-static zt_err provide(struct zt_peers *p, zt_comm_needs needs, double timeout_s,
+static zt_err provide(struct zt_peers *p, zt_comm_needs needs, const struct zt_run *run,
                       struct zt_fault *fault)
 {
-    zt_err rc = enter(p, timeout_s, fault);
+    zt_err rc = enter(p, run->ddp_timeout, fault);
     bool choose = needs == ZT_COMM_NEEDS_EITHER;
     bool connect =
         needs == ZT_COMM_NEEDS_BOOTSTRAP || (choose && p->env.kind == ZT_LAUNCH_ZLAUNCH);
 
+    if (!rc && p->env.kind != ZT_LAUNCH_ZLAUNCH) /* which gives all the same options */
+        rc = check_same_engine(p, run->comm, fault);
     if (!rc && !connect) {
         rc = share_memory(p, fault);
         connect = choose && rc == ZT_E_UNSUPPORTED; /* on several machines */
@@ -146,7 +171,7 @@ zt_err zt_peers_open(const struct zt_run *run, struct zt_peers **out, int *fd,
     if (!p)
         return zt_fault_set(fault, ZT_E_NOMEM, "meeting the other ranks: no memory");
     p->fd = *fd;
-    rc = provide(p, needs, run->ddp_timeout, fault);
+    rc = provide(p, needs, run, fault);
     if (rc) {
         zt_peers_close(p);
         return rc;

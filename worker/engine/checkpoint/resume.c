@@ -44,7 +44,7 @@ static bool is_checkpoint(const char *fmt, const char *a, const char *b,
 
     snprintf(c->root, sizeof(c->root), fmt, a, b);
     c->num = -1;
-    return zt_ckpt_is_here(c->root) || zt_ckpt_lacks_state(c->root) ||
+    return zt_ckpt_is_here(c->root) || zt_ckpt_is_incomplete(c->root) ||
            zt_ckpt_find_tag(c->root, tag); /* what they lack is told when they are read */
 }
 
@@ -533,8 +533,7 @@ static zt_err check_names_to_come(const struct zt_engine *e, struct zt_fault *fa
         zt_ckpt_place_of_step(&p, run->output_dir, steps[i]);
         zt_ckpt_final_dir(&p, dir);
         if (steps[i] > e->first_step && steps[i] <= e->total_steps &&
-            zt_is_filled_folder(dir) && !zt_ckpt_is_here(dir) &&
-            !zt_ckpt_lacks_state(dir))
+            zt_ckpt_is_foreign(dir))
             rc = zt_fault_set(fault, ZT_E_CANTCREATE,
                               "--output_dir: %s is none of zlaunch, and a checkpoint of "
                               "step %lld would replace it: move it away, or save in "

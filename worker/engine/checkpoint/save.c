@@ -247,6 +247,23 @@ static bool is_of_run(const struct zt_engine *e, const struct zt_ckpt_place *pla
     return e->run->output_dir && strcmp(place->root, e->run->output_dir) == 0;
 }
 
+/* What has come to the name of a step during the run, as weights that were saved there, stays. */
+static zt_err claim_folder(struct zt_engine *e, const struct zt_ckpt_place *place,
+                           struct zt_fault *fault)
+{
+    char dir[PATH_MAX];
+    zt_err rc;
+
+    if (!is_of_run(e, place))
+        return zt_output_dir_make(NULL, place->root, fault);
+    rc = zt_output_dir_hold(e, fault);
+    zt_ckpt_final_dir(place, dir);
+    if (!rc && place->name[0] && !e->run->overwrite_output_dir && zt_ckpt_is_foreign(dir))
+        rc = zt_fault_set(fault, ZT_E_CANTCREATE,
+                          "%s is none of zlaunch, and is not replaced: move it away", dir);
+    return rc;
+}
+
 static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault *fault)
 {
     zt_err rc = open_writer(e, fault);
@@ -262,10 +279,8 @@ static zt_err open_saving(struct zt_engine *e, struct saving *s, struct zt_fault
         rc = zt_fault_set(fault, ZT_E_NOMEM, "checkpoint: no host memory");
     if (!rc && is_keeper(e))
         rc = zt_ckpt_describe(e, &s->place, &s->state, s->step, &s->description, fault);
-    if (!rc && is_keeper(e) && is_of_run(e, &s->place))
-        rc = zt_output_dir_hold(e, fault);
-    else if (!rc && is_keeper(e))
-        rc = zt_output_dir_make(NULL, s->place.root, fault);
+    if (!rc && is_keeper(e))
+        rc = claim_folder(e, &s->place, fault);
     if (!rc && is_keeper(e))
         rc = zt_ckpt_folder_begin(&s->place, fault);
     return rc;
