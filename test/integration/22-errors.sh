@@ -139,7 +139,7 @@ printf '{"text": "a"}\n{"text": 3}\n' >"$tmp/rows.jsonl"
 check "a row without text, by its line" refused 65 'rows.jsonl:2: "text" is a number, and text is wanted; correct it, or name another column' "$g" "${t[@]}" --train_file "$tmp/rows.jsonl"
 printf 'a,b\nx,y\n' >"$tmp/rows.csv"
 check "a table in which it is not clear what text is" refused 2 "of a, b it is not clear which one is meant: say --text_column NAME, or --source_column NAME and --target_column NAME of a text and its answer" "$g" "${t[@]}" --train_file "$tmp/rows.csv"
-echo '{"id": 1, "of": 2.5}' >"$tmp/numbers.jsonl"
+echo '{"id": 1, "of": [2.5]}' >"$tmp/numbers.jsonl"
 check "  or nowhere" refused 65 'numbers.jsonl:1: no column holds text; the row has id, of' "$g" "${t[@]}" --train_file "$tmp/numbers.jsonl"
 check "  or not there" refused 2 'there is no column "c"; the row has a, b: name one of these' "$g" "${t[@]}" --train_file "$tmp/rows.csv" --text_column c
 # what tokens are: said, and not taken for what another tokenizer made

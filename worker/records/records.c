@@ -175,7 +175,7 @@ static zt_err refuse_list(const struct zt_records *r, size_t at, const json_t *r
     return zt_records_check_nested(r, at, row, fault);
 }
 
-/* Whether text may be in a column: what is null in this row is text in others. */
+/* Whether text may be in a column: what is null or empty in this row is not in others. */
 static bool may_hold_text(const json_t *row)
 {
     const char *key;
@@ -183,7 +183,9 @@ static bool may_hold_text(const json_t *row)
 
     json_object_foreach((json_t *)row, key, value)
     {
-        if (json_is_string(value) || json_is_array(value) || json_is_null(value))
+        bool empty = json_is_array(value) && json_array_size(value) == 0;
+
+        if (json_is_string(value) || json_is_null(value) || empty)
             return true;
     }
     return false;
