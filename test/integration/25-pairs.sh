@@ -60,7 +60,7 @@ cp "$tok/tokenizer.json" "$tmp/endless"
 echo '{"model_type": "gpt2"}' >"$tmp/hub/config.json"
 gpt2 1 "$tmp/14" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tmp/hub"
 check "a class has an end of text that no file says" same_bits "$tmp/1" "$tmp/14"
-check "a tokenizer without one" refused 2 "ends with the eos_token of the tokenizer, and it has none" --train_file "$tmp/prompts.jsonl" \
+check "a tokenizer without one" refused 65 "ends with the eos_token of the tokenizer, and it has none" --train_file "$tmp/prompts.jsonl" \
     --tokenizer_name "$tmp/endless"
 gpt2 1 "$tmp/15" --train_file "$tmp/prompts.jsonl" --tokenizer_name "$tok" --data_cache_dir "$tmp/ends"
 echo '{"tokenizer_class": "GPT2Tokenizer", "eos_token": "!"}' >"$tmp/hub/tokenizer_config.json"

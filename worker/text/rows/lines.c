@@ -504,7 +504,7 @@ static zt_err refuse_texts(const struct zt_lines_job *job, struct zt_fault *faul
 static zt_err refuse_endless(const struct zt_lines_job *job, struct zt_fault *fault)
 {
     return zt_fault_set(
-        fault, ZT_E_USAGE,
+        fault, ZT_E_FORMAT,
         "%s: what is to be written ends with the eos_token of the tokenizer, and it has "
         "none: name one of its tokens by \"eos_token\" in its tokenizer_config.json",
         job->name);
