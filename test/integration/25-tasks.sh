@@ -171,6 +171,8 @@ onto() { # onto FOLDER FILE ARGS...: a classifier of 6 steps over its weights, i
 }
 check "a head begins as new over the weights of another task" onto "$from" classes.jsonl
 field fingerprint "$tmp/o" >"$tmp/of-folder"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --model_name_or_path "$tmp/head" --train_file "$tmp/classes.jsonl" --max_steps 1 >"$tmp/o" 2>&1
+check "  and masks over that of classes, which is told" grep -q 'warn  weights: .* begin as new .*; the head that the folder has is for --task classify, and' "$tmp/o"
 check "  also over a checkpoint" onto "$from/checkpoint-6" classes.jsonl
 check "  with the same bits" test -s "$tmp/of-folder" -a "$(field fingerprint "$tmp/o")" = "$(cat "$tmp/of-folder")"
 cp -r "$tmp/head" "$tmp/three"
