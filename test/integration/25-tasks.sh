@@ -142,6 +142,8 @@ check "  and of numbers there is no share to smooth" refused 2 '--label_smoothin
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
     <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
+cp -r "$out" "$tmp/listed" && sed -i '/label2id/d; s/"id2label": {.*},/"id2label": ["blue", "green", "red"]/' "$tmp/listed/config.json"
+check "names of classes in a list are none" refused 65 'id2label is no object of numbers and names' classify classes.jsonl --model_name_or_path "$tmp/listed"
 cp -r "$out" "$tmp/counted" && sed -i '/label2id/d; s/"id2label": {.*},/"num_labels": 3/' "$tmp/counted/config.json"
 sed 's/"red"/2/; s/"green"/1/; s/"blue"/0/' "$tmp/classes.jsonl" >"$tmp/counted.jsonl"
 check "num_labels of older files counts classes without names" bert 1 "$tmp/2" classify counted.jsonl --model_name_or_path "$tmp/counted" --max_steps 1
