@@ -558,7 +558,8 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
         zt_problems_add(
             &c->report, ZT_E_USAGE,
             "--predict_with_generate needs rows with texts to compare with: those of "
-            "--test_file, or of an --eval_file that is evaluated; the end of --train_file "
+            "--test_file, or of an --eval_file that is evaluated; the end of "
+            "--train_file "
             "that is held out is not written");
     if (run->interactive && (run->test_file || run->prompt[0]))
         zt_problems_add(&c->report, ZT_E_USAGE,

@@ -325,10 +325,11 @@ static void compare_plain(const struct zt_engine *e)
     if (e->run->rank || training == has_plain(e->eval_data) ||
         zt_dataset_has_context(plain) || !zt_dataset_has_context(rows))
         return;
-    zt_warn("data",
-            "of the %s data all tokens count, and of the %s data those of answers, so the "
-            "two losses do not compare",
-            training ? "training" : "evaluation", training ? "evaluation" : "training");
+    zt_warn(
+        "data",
+        "of the %s data all tokens count, and of the %s data those of answers, so the "
+        "two losses do not compare",
+        training ? "training" : "evaluation", training ? "evaluation" : "training");
 }
 
 static zt_err check_rows_of_evaluation(const struct zt_engine *e, struct zt_fault *fault)

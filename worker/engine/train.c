@@ -221,12 +221,13 @@ static void tell_of_no_target(struct zt_engine *e, int64_t step)
         return;
     }
     e->told_no_target = true;
-    zt_warn("data",
-            "step %lld: %s, so there is nothing to learn from them (said of the first such "
-            "step alone); larger batches%s avoid it",
-            (long long)step,
-            masked ? "no token of its rows is masked" : "its rows hold no word",
-            masked ? ", or a larger --mlm_probability," : "");
+    zt_warn(
+        "data",
+        "step %lld: %s, so there is nothing to learn from them (said of the first such "
+        "step alone); larger batches%s avoid it",
+        (long long)step,
+        masked ? "no token of its rows is masked" : "its rows hold no word",
+        masked ? ", or a larger --mlm_probability," : "");
 }
 
 /* The divisor over all ranks; 0 is nothing to learn from: gradients are zero then. */
@@ -366,12 +367,11 @@ static void warn_of_divergence(struct zt_engine *e, int64_t step, double loss)
         (lost && e->losses_lost < LOST && step < e->total_steps))
         return;
     e->told_divergence = true;
-    zt_log(
-        ZT_LOG_WARN, "train",
-        "step %lld: the loss is %.3g after %.3g at first: it runs away, unless "
-        "a row of this step is far from all others; a smaller --learning_rate or more "
-        "--warmup_steps may hold it",
-        (long long)step, fabs(loss), e->first_loss); /* nan, not -nan */
+    zt_log(ZT_LOG_WARN, "train",
+           "step %lld: the loss is %.3g after %.3g at first: it runs away, unless "
+           "a row of this step is far from all others; a smaller --learning_rate or more "
+           "--warmup_steps may hold it",
+           (long long)step, fabs(loss), e->first_loss); /* nan, not -nan */
 }
 
 /* Of this rank, since the last line. */
