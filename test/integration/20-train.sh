@@ -38,6 +38,8 @@ eval_loss() { grep '"event":"eval"' "$1" | tail -1 | sed 's/.*"loss":\([^,}]*\).
     --train_file "$tmp/corpus.txt" --block_size 32 --do_eval --max_steps 5 --eval_steps 2 --early_stopping_patience 2 --share_gpu >"$tmp/again" 2>"$tmp/again.err"
 check "weights load again" test $? -eq 0
 check "what is not done is said" grep -q "nothing is trained (--do_train)" "$tmp/again"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --train_file "$tmp/corpus.txt" --eval_file "$tmp/corpus.txt" --block_size 32 --do_train --max_steps 1 >"$tmp/o" 2>&1
+check "  of an evaluation, too" grep -q "nothing is evaluated (--do_eval)" "$tmp/o"
 check "  patience for one" grep -q -- "--early_stopping_patience is for training, and this run only evaluates" "$tmp/again"
 check "  and what has no effect then" grep -q -- "--max_steps is for training, and this run only evaluates" "$tmp/again"
 "$bin/zlaunch" --num_gpus 1 "$bin/models/gpt2.so" --model_name_or_path "$tmp/a/new/out" --model gpt2-large --train_file "$tmp/corpus.txt" --max_steps 1 >"$tmp/o" 2>&1

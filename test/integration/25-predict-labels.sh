@@ -33,6 +33,10 @@ for kind in "classify classes.jsonl rows.jsonl" "regress numbers.tsv rows.tsv" "
     check "  which was read" test "$(grep -c 'its tokens are made' "$tmp/said")" -eq 0
 done
 
+check "--do_predict beside a training file, as of Trainer's scripts, trains nothing" predict 1 "$tmp/alone" classify rows.jsonl --train_file "$tmp/classes.jsonl" --do_predict
+check "  which is said" grep -q "nothing is trained (--do_train)" "$tmp/said"
+predict 1 "$tmp/1" classify rows.jsonl
+check "  the predictions are those of the weights" cmp "$tmp/1/predictions.jsonl" "$tmp/alone/predictions.jsonl"
 printf 'text\nw1 K\344se\nw2\n' >"$tmp/latin.csv"
 check "bytes that are no UTF-8 are told" predict 1 "$tmp/latin" classify latin.csv
 check "  with their number" grep -q "holds 1 sequences of bytes that are no UTF-8" "$tmp/said"

@@ -210,7 +210,7 @@ sed 's/"post_processor": *null/"post_processor": {"type": "TemplateProcessing", 
 # shellcheck disable=SC2086
 ends() {
     "$bin/zworker" "$bin/models/t5.so" $t5 --vocab_size 300 --tokenizer_name "$tmp/$1" "${usual[@]}" --train_file "$tmp/pairs.jsonl" --max_steps 20 \
-        --learning_rate 1e-2 --dropout 0 --output_dir "$tmp/ends.$1" --overwrite_output_dir --test_file "$tmp/pairs.jsonl" --do_predict \
+        --learning_rate 1e-2 --dropout 0 --output_dir "$tmp/ends.$1" --overwrite_output_dir --test_file "$tmp/pairs.jsonl" \
         --max_new_tokens 6 >"$tmp/log" 2>&1 || { sed 's/^/# /' "$tmp/log"; false; }
 }
 both_end() { ends plain && ends framed && cmp "$tmp/ends.plain/model.safetensors" "$tmp/ends.framed/model.safetensors"; }

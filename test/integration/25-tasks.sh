@@ -146,6 +146,8 @@ check "  and of numbers there is no share to smooth" refused 2 '--label_smoothin
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
     <("$bin/zlaunch" "$bin/models/bert.so" --help)
 check "a task that the plugin does not have is" refused 2 'it can be trained for masked_lm, classify, regress, tag' seq2seq lines.txt
+cp -r "$out" "$tmp/listed" && sed -i '/label2id/d; s/"id2label": {.*},/"id2label": ["blue", "green", "red"]/' "$tmp/listed/config.json"
+check "names of classes in a list are none" refused 65 'id2label is no object of numbers and names' classify classes.jsonl --model_name_or_path "$tmp/listed"
 cp -r "$out" "$tmp/counted" && sed -i '/label2id/d; s/"id2label": {.*},/"num_labels": 3/' "$tmp/counted/config.json"
 sed 's/"red"/2/; s/"green"/1/; s/"blue"/0/' "$tmp/classes.jsonl" >"$tmp/counted.jsonl"
 check "num_labels of older files counts classes without names" bert 1 "$tmp/2" classify counted.jsonl --model_name_or_path "$tmp/counted" --max_steps 1
@@ -175,6 +177,8 @@ onto() { # onto FOLDER FILE ARGS...: a classifier of 6 steps over its weights, i
 }
 check "a head begins as new over the weights of another task" onto "$from" classes.jsonl
 field fingerprint "$tmp/o" >"$tmp/of-folder"
+"$bin/zlaunch" --num_gpus 1 "$bin/models/bert.so" --model_name_or_path "$tmp/head" --train_file "$tmp/classes.jsonl" --max_steps 1 >"$tmp/o" 2>&1
+check "  and masks over that of classes, which is told" grep -q 'warn  weights: .* begin as new .*; the head that the folder has is for --task classify, and' "$tmp/o"
 check "  also over a checkpoint" onto "$from/checkpoint-6" classes.jsonl
 check "  with the same bits" test -s "$tmp/of-folder" -a "$(field fingerprint "$tmp/o")" = "$(cat "$tmp/of-folder")"
 cp -r "$tmp/head" "$tmp/three"

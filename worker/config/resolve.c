@@ -370,9 +370,12 @@ static void resolve_checkpointing(struct zt_config *c)
 /* What is to be done, where nobody says: there is a reason to name files. */
 static void resolve_task(struct zt_config *c)
 {
+    bool only_predicts =
+        zt_option_given(c, "do_predict") && zt_args_flag(c->args, "do_predict");
+
     if (zt_args_flag(c->args, "do_train") || zt_args_flag(c->args, "do_eval"))
         return;
-    if (zt_args_string(c->args, "train_file"))
+    if (zt_args_string(c->args, "train_file") && !only_predicts)
         zt_args_set_default(c->args, "do_train", "true",
                             "rule: there is something to train on", &c->report);
     if (zt_args_string(c->args, "eval_file"))
@@ -567,8 +570,9 @@ static void check_prediction(struct zt_config *c, const struct zt_run *run)
         zt_problems_add(
             &c->report, ZT_E_USAGE,
             "--predict_with_generate needs rows with texts to compare with: those of "
-            "--test_file (--do_predict), or of --eval_file (--do_eval); the end of "
-            "--train_file that is held out is not written");
+            "--test_file, or of an --eval_file that is evaluated; the end of "
+            "--train_file "
+            "that is held out is not written");
     if (run->interactive && (run->test_file || run->prompt[0]))
         zt_problems_add(&c->report, ZT_E_USAGE,
                         "--interactive and %s: texts are given by one of the two",

@@ -574,13 +574,16 @@ static zt_err check_new_params(const struct zt_engine *e, struct zt_fault *fault
 
     if (!e->new_params[0])
         return ZT_OK;
-    if (e->run->do_train) {
-        if (!e->run->rank)
-            zt_log(ZT_LOG_INFO, "weights", "%s", e->new_params);
-        return ZT_OK;
-    }
     if (!zt_task_reads_examples(e->task))
         task = zt_task_of_trained_head(e->run->model_name_or_path);
+    if (e->run->do_train) {
+        if (!e->run->rank)
+            zt_log(task ? ZT_LOG_WARN : ZT_LOG_INFO, "weights", "%s%s%s%s", e->new_params,
+                   task ? "; the head that the folder has is for --task " : "",
+                   task ? task : "",
+                   task ? ", and this run has nothing to do with it" : "");
+        return ZT_OK;
+    }
     return zt_fault_set(fault, ZT_E_CONFIG, "%s%s%s", e->new_params,
                         task ? "; the head that the folder has is for --task " : "",
                         task ? task : "");

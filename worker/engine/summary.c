@@ -303,6 +303,8 @@ void zt_engine_print_summary(const struct zt_engine *e)
         add_training(&l, e);
     else if (run->train_files && run->train_files[0])
         add(&l, "; nothing is trained (--do_train)");
+    if (!run->do_eval && run->eval_files && run->eval_files[0])
+        add(&l, "; nothing is evaluated (--do_eval)");
     zt_event_begin(l.text, run->run_name, run->do_train);
     if (run->do_train) {
         tell_of_rate_0(e);

@@ -77,6 +77,11 @@ static zt_err take_names(const json_t *config, const char *path, struct zt_label
     size_t num = json_object_size(names);
     zt_err rc = ZT_OK;
 
+    if (names && !json_is_null(names) && !json_is_object(names))
+        return zt_fault_set(fault, ZT_E_CONFIG,
+                            "%s: id2label is no object of numbers and names, as in "
+                            "{\"0\": \"no\", \"1\": \"yes\"}",
+                            path);
     if (!num)
         return add_unnamed(l, outputs_of(config), fault);
     for (size_t i = 0; !rc && i < num; i++) {
