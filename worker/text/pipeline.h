@@ -96,6 +96,7 @@ struct zt_step_kind {
 };
 
 struct zt_steps {
+    bool there; /* the file has them, if an empty list */
     struct zt_text_step *steps;
     int num;
 };
