@@ -22,7 +22,7 @@
 
 struct folder {
     const char *path;
-    json_t *config, *special; /* tokenizer_config.json, special_tokens_map.json, or {} */
+    json_t *config; /* of zt_folder_settings, or NULL */
     struct zt_fault *fault;
 };
 
@@ -59,6 +59,25 @@ json_t *zt_folder_load(const char *folder, const char *name, bool needed, zt_err
 static json_t *load(const struct folder *f, const char *name, bool needed, zt_err *rc)
 {
     return zt_folder_load(f->path, name, needed, rc, f->fault);
+}
+
+json_t *zt_folder_settings(const char *folder, zt_err *rc, struct zt_fault *fault)
+{
+    json_t *config = zt_folder_load(folder, "tokenizer_config.json", false, rc, fault);
+    json_t *special =
+        *rc || json_object_get(config, "added_tokens_decoder")
+            ? NULL
+            : zt_folder_load(folder, "special_tokens_map.json", false, rc, fault);
+
+    if (!*rc && special && !config)
+        return special;
+    if (special && json_object_update(config, special))
+        *rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
+    json_decref(special);
+    if (!*rc)
+        return config;
+    json_decref(config);
+    return NULL;
 }
 
 /* What a line of a text file is; the lines are counted from 0. */
@@ -127,12 +146,10 @@ const char *zt_folder_token_text(const json_t *v)
     return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
 }
 
-/* "sep_token": its text in the two files, or NULL. */
+/* "sep_token": its text, or NULL. */
 static const char *role_text(const struct folder *f, const char *role)
 {
-    const json_t *v = json_object_get(f->special, role);
-
-    return zt_folder_token_text(v ? v : json_object_get(f->config, role));
+    return zt_folder_token_text(json_object_get(f->config, role));
 }
 
 /* Of "[SEP]": whether another token has its role. */
@@ -193,10 +210,8 @@ static zt_err add_specials(const struct folder *f, const json_t *vocab,
     zt_err rc = ZT_OK;
 
     for (size_t i = 0; !rc && i < sizeof(names) / sizeof(*names); i++) {
-        const json_t *v = json_object_get(f->special, names[i]);
+        const json_t *v = json_object_get(f->config, names[i]);
 
-        if (!v)
-            v = json_object_get(f->config, names[i]);
         if (zt_folder_token_text(v))
             rc = add_special(f, vocab, zt_folder_token_text(v), v, true, added);
     }
@@ -485,9 +500,7 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
 
     if (!zt_tokenizer_is_in(folder))
         return refuse(folder, fault);
-    f.config = load(&f, "tokenizer_config.json", false, &rc);
-    if (!rc)
-        f.special = load(&f, "special_tokens_map.json", false, &rc);
+    f.config = zt_folder_settings(folder, &rc, fault);
     if (!rc)
         rc = make(&f, merges, &json);
     if (!rc)
@@ -497,7 +510,6 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
     else
         *out = json;
     json_decref(f.config);
-    json_decref(f.special);
     return rc;
 }
 
@@ -545,25 +557,16 @@ static const char *token_of_class(const char *folder, const char *class, bool be
 /* Of bos_token and eos_token. */
 char *zt_folder_token(const char *folder, const char *role)
 {
-    static const char *const names[] = {"tokenizer_config.json",
-                                        "special_tokens_map.json"};
-    struct folder f = {.path = folder};
-    const char *text = NULL, *class = NULL;
-    json_t *json[2], *said = NULL;
-    char *token;
+    zt_err rc = ZT_OK;
+    json_t *settings = zt_folder_settings(folder, &rc, NULL);
+    const char *class = json_string_value(json_object_get(settings, "tokenizer_class"));
+    const json_t *said = json_object_get(settings, role);
+    const char *text =
+        said ? zt_folder_token_text(said)
+             : token_of_class(folder, class, strcmp(role, "bos_token") == 0);
+    char *token = text ? strdup(text) : NULL;
 
-    for (int i = 0; i < 2; i++) {
-        zt_err rc = ZT_OK;
-
-        json[i] = load(&f, names[i], false, &rc);
-        said = said ? said : json_object_get(json[i], role);
-    }
-    class = json_string_value(json_object_get(json[0], "tokenizer_class"));
-    text = said ? zt_folder_token_text(said)
-                : token_of_class(folder, class, strcmp(role, "bos_token") == 0);
-    token = text ? strdup(text) : NULL;
-    json_decref(json[0]);
-    json_decref(json[1]);
+    json_decref(settings);
     return token;
 }
 
@@ -617,12 +620,18 @@ zt_err zt_folder_check_tokens(const char *folder, const struct zt_tokenizer *t,
     zt_err rc = ZT_OK;
     json_t *config = load(&f, config_name, false, &rc), *one;
     json_t *added = rc ? NULL : load(&f, added_name, false, &rc);
+    json_t *settings = rc ? NULL : zt_folder_settings(folder, &rc, fault);
     const char *key;
     size_t i;
 
-    for (i = 0; !rc && i < sizeof(roles) / sizeof(*roles); i++)
-        rc = check_token(t, folder, config_name,
-                         zt_folder_token_text(json_object_get(config, roles[i])), fault);
+    for (i = 0; !rc && i < sizeof(roles) / sizeof(*roles); i++) {
+        json_t *said = json_object_get(settings, roles[i]);
+        bool of_config = json_equal(said, json_object_get(config, roles[i]));
+
+        rc = check_token(t, folder, of_config ? config_name : "special_tokens_map.json",
+                         zt_folder_token_text(said), fault);
+    }
+    json_decref(settings);
     for (size_t k = 0; k < sizeof(lists) / sizeof(*lists); k++) {
         json_t *list = json_object_get(config, lists[k]);
 
