@@ -352,13 +352,17 @@ static const struct class
      {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
 };
 
+/* Models whose tokenizers have these files, too, and are code of other classes. */
+static const char other_types[] =
+    " bart blenderbot blenderbot-small roberta deberta longformer led opt mpnet ";
+
 /* By its name, else by the model beside it, else GPT-2's, or BERT's. */
 static const struct class *find_class(const struct folder *f, bool merges, zt_err *rc)
 {
     const char *name = json_string_value(json_object_get(f->config, "tokenizer_class"));
     json_t *config = name ? NULL : load(f, "config.json", false, rc);
     const char *type = json_string_value(json_object_get(config, "model_type"));
-    const struct class *found = NULL;
+    const struct class *found = NULL, *first = NULL;
     size_t n = name ? strlen(name) : 0;
     char among[64];
 
@@ -367,12 +371,16 @@ static const struct class *find_class(const struct folder *f, bool merges, zt_er
     snprintf(among, sizeof(among), " %.60s ", type ? type : "");
     for (size_t i = 0; !*rc && !found && i < sizeof(classes) / sizeof(*classes); i++) {
         const struct class *c = &classes[i];
-        bool is = name ? strlen(c->name) == n && strncmp(c->name, name, n) == 0
-                       : !type || strstr(c->types, among) != NULL;
 
-        if (c->merges == merges && is)
+        if (c->merges != merges)
+            continue;
+        first = first ? first : c;
+        if (name ? strlen(c->name) == n && strncmp(c->name, name, n) == 0
+                 : strstr(c->types, among) != NULL)
             found = c;
     }
+    if (!name && !strstr(other_types, among))
+        found = found ? found : first;
     if (!*rc && !found && name)
         *rc = zt_fault_set(
             f->fault, ZT_E_FORMAT,
