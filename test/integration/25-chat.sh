@@ -40,6 +40,14 @@ cp "$tok/chat_template.jinja" "$tmp/asks"
 echo '{"tokenizer_class": "GPT2TokenizerFast"}' >"$tmp/asks/tokenizer_config.json"
 "$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tmp/asks" --out "$tmp/class" >/dev/null
 check "  and the end of text may be that of the class" cmp "$tmp/class.bin" "$tmp/text.bin"
+echo '{"eos_token": "a"}' >"$tmp/asks/tokenizer_config.json"
+echo '{"eos_token": "<|endoftext|>"}' >"$tmp/asks/special_tokens_map.json"
+"$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tmp/asks" --out "$tmp/map" >/dev/null
+check "  or of special_tokens_map.json, before tokenizer_config.json" cmp "$tmp/map.bin" "$tmp/text.bin"
+sed -i 's/eos_token/line_token/' "$tmp/asks/chat_template.jinja"
+echo '{"eos_token": "a", "extra_special_tokens": {"line_token": "<|endoftext|>"}}' >"$tmp/asks/tokenizer_config.json"
+"$bin/ztok" "$tmp/chat.jsonl" --tokenizer "$tmp/asks" --out "$tmp/own" >/dev/null
+check "  and tokens have names of the model's own" cmp "$tmp/own.bin" "$tmp/text.bin"
 check "training on conversations" gpt2 1 "$tmp/1" --train_file "$tmp/chat.jsonl" --tokenizer_name "$tok" --assistant_only_loss false
 gpt2 1 "$tmp/2" --train_file "$tmp/text.jsonl" --tokenizer_name "$tok"
 check "  gives the bits of training on their text" same_bits "$tmp/1" "$tmp/2"

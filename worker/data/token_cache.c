@@ -16,7 +16,7 @@
 #include "common/files/folders.h"
 #include "common/log.h"
 
-#define VERSION      3u              /* another one for other ids of the same text */
+#define VERSION      4u              /* another one for other ids of the same text */
 #define HEADER_BYTES ((size_t)65536) /* a multiple of the page size of any machine */
 
 /* In the machine's byte order: on another machine it is none. */
@@ -219,7 +219,8 @@ static bool find(const struct cache_entry *e, bool warns, struct zt_cached_token
     found = map_ids(fd, &e->want, e->how->keeps_lengths, out);
     close(fd);
     if (!found && warns)
-        zt_warn("data", "%s: is damaged; its tokens are made again", e->path);
+        zt_warn("data", "%s: is damaged, or another version's; its tokens are made again",
+                e->path);
     return found;
 }
 

@@ -8,7 +8,7 @@
 
 struct zt_record_format {
     const char *name;
-    const char *ends[3]; /* of the names of its files; NULL: no more */
+    const char *ends[4]; /* of the names of its files; NULL: no more */
     /* Set r->first, and the columns of a table. */
     zt_err (*open)(struct zt_records *r, struct zt_fault *fault);
     /* As zt_records_end(), _is_blank() and _parse(). */

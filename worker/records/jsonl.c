@@ -132,7 +132,7 @@ static size_t end_of_line(const struct zt_records *r, size_t from)
 
 const struct zt_record_format zt_records_jsonl = {
     .name = "jsonl",
-    .ends = {".jsonl", ".ndjson"},
+    .ends = {".jsonl", ".jsonlines", ".ndjson"},
     .open = open_lines,
     .end = end_of_line,
     .is_blank = zt_records_only_spaces,

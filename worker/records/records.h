@@ -3,6 +3,7 @@
  *
  *      name    files              a row                         a value
  *      jsonl   .jsonl .ndjson     an object on a line           any JSON
+ *              .jsonlines
  *      json    .json              an object of an array, or     any JSON
  *                                 as jsonl
  *      csv     .csv               RFC 4180, under a header      text

@@ -44,7 +44,18 @@ static zt_err read_token(const struct zt_setting *s, struct zt_added_token *a,
     return rc;
 }
 
-/* The id that the package would give it: the model's, else that of the file. */
+/* The id that the package gives a token that the model has not: the next one. */
+static int32_t next_id(const struct zt_tokenizer *t)
+{
+    int32_t next = (int32_t)t->model.vocab.used;
+
+    for (int i = 0; i < t->added.num; i++)
+        if (t->added.tokens[i].id >= next)
+            next = t->added.tokens[i].id + 1;
+    return next;
+}
+
+/* Its id is that of the model, else the next one. */
 static zt_err check_token(const struct zt_setting *s, const struct zt_tokenizer *t,
                           const struct zt_added_token *a, struct zt_fault *fault)
 {
@@ -66,6 +77,13 @@ static zt_err check_token(const struct zt_setting *s, const struct zt_tokenizer 
              memcmp(t->added.tokens[i].text, a->text, a->n) == 0))
             return zt_setting_refuse(s, fault, "id %d or \"%s\" stands there twice",
                                      a->id, a->text);
+    if (id < 0 && !t->spiece.model && a->id != next_id(t))
+        return zt_setting_refuse(
+            s, fault,
+            "\"%s\" has id %d, but is %d for transformers, which numbers them one "
+            "behind the other; the file that it writes says so: "
+            "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+            a->text, a->id, next_id(t));
     return ZT_OK;
 }
 

@@ -73,31 +73,51 @@ static bool has_tool_use(const char *folder, const json_t *config)
     return has;
 }
 
-/* bos_token and eos_token may be those of the class of the tokenizer. */
-static json_t *special_tokens(const char *folder, const json_t *config,
-                              const json_t *special)
+static bool put_token(json_t *tokens, const char *name, const char *text)
 {
-    static const char *const names[] = {"bos_token", "eos_token", "unk_token",
-                                        "sep_token", "pad_token", "cls_token",
-                                        "mask_token"};
+    return !text || json_object_set_new(tokens, name, json_string(text)) == 0;
+}
+
+/* Names that a model gives its own tokens: keys that end so, and those of two objects. */
+static bool put_named(json_t *tokens, json_t *settings)
+{
+    static const char *const objects[] = {"extra_special_tokens",
+                                          "model_specific_special_tokens"};
+    static const char end[] = "_token";
+    json_t *value;
+    const char *key;
+    bool done = true;
+
+    json_object_foreach(settings, key, value)
+    {
+        size_t n = strlen(key);
+
+        if (n >= sizeof(end) - 1 && strcmp(key + n - (sizeof(end) - 1), end) == 0)
+            done = done && put_token(tokens, key, zt_folder_token_text(value));
+    }
+    for (size_t i = 0; i < 2; i++)
+        json_object_foreach(json_object_get(settings, objects[i]), key, value) done =
+            done && put_token(tokens, key, zt_folder_token_text(value));
+    return done;
+}
+
+/* bos_token and eos_token may be those of the class of the tokenizer. */
+static json_t *special_tokens(const char *folder, json_t *settings)
+{
+    static const char *const names[] = {"bos_token", "eos_token"};
     json_t *tokens = json_object();
+    bool done = tokens && put_named(tokens, settings);
 
-    for (size_t i = 0; tokens && i < sizeof(names) / sizeof(*names); i++) {
-        const char *text = zt_folder_token_text(json_object_get(config, names[i]));
-        char *own;
+    for (size_t i = 0; done && i < 2; i++) {
+        char *own = zt_folder_token(folder, names[i]);
 
-        if (!text)
-            text = zt_folder_token_text(json_object_get(special, names[i]));
-        own = !text && i < 2 ? zt_folder_token(folder, names[i]) : NULL;
-        if (own)
-            text = own;
-        if (text && json_object_set_new(tokens, names[i], json_string(text))) {
-            json_decref(tokens);
-            tokens = NULL;
-        }
+        done = put_token(tokens, names[i], own);
         free(own);
     }
-    return tokens;
+    if (done)
+        return tokens;
+    json_decref(tokens);
+    return NULL;
 }
 
 static uint64_t hash_of(const struct zt_chat_source *s)
@@ -113,16 +133,12 @@ zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *ha
                     struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
-    json_t *config = zt_folder_load(folder, "tokenizer_config.json", false, &rc, fault);
-    json_t *special =
-        rc ? NULL : zt_folder_load(folder, "special_tokens_map.json", false, &rc, fault);
+    json_t *config = zt_folder_settings(folder, &rc, fault);
     const json_t *in_config = default_template(config);
     struct zt_chat_source s = {.name = NULL};
 
-    if (rc) {
-        json_decref(config);
+    if (rc)
         return rc;
-    }
     if (asprintf(&s.name, "%s/chat_template.jinja", folder) < 0)
         s.name = NULL;
     s.text = s.name ? read_file(s.name, &s.n) : NULL;
@@ -134,13 +150,12 @@ zt_err zt_chat_load(const char *folder, struct zt_chat_source *out, uint64_t *ha
         s.n = json_string_length(in_config);
         s.text = copy(json_string_value(in_config), s.n);
     }
-    s.tokens = special_tokens(folder, config, special);
+    s.tokens = special_tokens(folder, config);
     if (!s.name || !s.tokens)
         rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
     if (!rc && s.text)
         *hash ^= hash_of(&s);
     json_decref(config);
-    json_decref(special);
     if (rc)
         zt_chat_release(&s);
     else

@@ -403,7 +403,7 @@ zt_err zt_decode_in(const struct zt_tokenizer *t, struct zt_text_work *w,
         rc = t->decoders.steps[i].kind->apply(&t->decoders.steps[i], w, fault);
     if (rc)
         return rc;
-    rc = join(w, t->decoders.num ? "" : " ", out);
+    rc = join(w, t->decoders.there ? "" : " ", out);
     return rc ? zt_text_out_of_memory(fault, rc) : ZT_OK;
 }
 

@@ -22,7 +22,7 @@
 
 struct folder {
     const char *path;
-    json_t *config, *special; /* tokenizer_config.json, special_tokens_map.json, or {} */
+    json_t *config; /* of zt_folder_settings, or NULL */
     struct zt_fault *fault;
 };
 
@@ -61,6 +61,25 @@ static json_t *load(const struct folder *f, const char *name, bool needed, zt_er
     return zt_folder_load(f->path, name, needed, rc, f->fault);
 }
 
+json_t *zt_folder_settings(const char *folder, zt_err *rc, struct zt_fault *fault)
+{
+    json_t *config = zt_folder_load(folder, "tokenizer_config.json", false, rc, fault);
+    json_t *special =
+        *rc || json_object_get(config, "added_tokens_decoder")
+            ? NULL
+            : zt_folder_load(folder, "special_tokens_map.json", false, rc, fault);
+
+    if (!*rc && special && !config)
+        return special;
+    if (special && json_object_update(config, special))
+        *rc = zt_text_out_of_memory(fault, ZT_E_NOMEM);
+    json_decref(special);
+    if (!*rc)
+        return config;
+    json_decref(config);
+    return NULL;
+}
+
 /* What a line of a text file is; the lines are counted from 0. */
 typedef zt_err (*take_line)(const struct folder *f, const char *line, size_t n,
                             int64_t number, json_t *into);
@@ -82,6 +101,8 @@ static zt_err load_lines(const struct folder *f, const char *name, take_line tak
         size_t n = end ? (size_t)(end - line) : m.bytes - at;
 
         at += n + (end != NULL);
+        n -=
+            end && n && line[n - 1] == '\r'; /* of a file with the line ends of Windows */
         rc = take(f, line, n, number, into);
     }
     zt_mapping_release(&m);
@@ -123,6 +144,28 @@ static zt_err take_token(const struct folder *f, const char *line, size_t n,
 const char *zt_folder_token_text(const json_t *v)
 {
     return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
+/* "sep_token": its text, or NULL. */
+static const char *role_text(const struct folder *f, const char *role)
+{
+    return zt_folder_token_text(json_object_get(f->config, role));
+}
+
+/* Of "[SEP]": whether another token has its role. */
+static bool is_replaced(const struct folder *f, const char *own)
+{
+    static const char *const roles[][2] = {{"[UNK]", "unk_token"},
+                                           {"[SEP]", "sep_token"},
+                                           {"[PAD]", "pad_token"},
+                                           {"[CLS]", "cls_token"},
+                                           {"[MASK]", "mask_token"}};
+
+    for (size_t i = 0; i < sizeof(roles) / sizeof(*roles); i++)
+        if (strcmp(roles[i][0], own) == 0)
+            return role_text(f, roles[i][1]) &&
+                   strcmp(role_text(f, roles[i][1]), own) != 0;
+    return false;
 }
 
 static zt_err add_special(const struct folder *f, const json_t *vocab, const char *text,
@@ -167,15 +210,14 @@ static zt_err add_specials(const struct folder *f, const json_t *vocab,
     zt_err rc = ZT_OK;
 
     for (size_t i = 0; !rc && i < sizeof(names) / sizeof(*names); i++) {
-        const json_t *v = json_object_get(f->special, names[i]);
+        const json_t *v = json_object_get(f->config, names[i]);
 
-        if (!v)
-            v = json_object_get(f->config, names[i]);
         if (zt_folder_token_text(v))
             rc = add_special(f, vocab, zt_folder_token_text(v), v, true, added);
     }
     for (; !rc && *own; own++)
-        rc = add_special(f, vocab, *own, NULL, false, added);
+        if (!is_replaced(f, *own))
+            rc = add_special(f, vocab, *own, NULL, false, added);
     return rc;
 }
 
@@ -243,73 +285,135 @@ static json_t *special_of(const char *name, const json_t *vocab)
                      "tokens", name);
 }
 
+static const char *role(const struct folder *f, const char *name, const char *absent)
+{
+    const char *text = role_text(f, name);
+
+    return text ? text : absent;
+}
+
 static json_t *bert(const struct folder *f, json_t *vocab, json_t *merges)
 {
     const json_t *accents = json_object_get(f->config, "strip_accents");
-    const json_t *cls = json_object_get(vocab, "[CLS]"),
-                 *sep = json_object_get(vocab, "[SEP]");
-    json_t *j = json_pack("{s:{s:s,s:b,s:b,s:b},s:{s:s},s:{s:s,s:s},s:{s:s,s:O,s:s,s:s}}",
-                          "normalizer", "type", "BertNormalizer", "clean_text", 1,
-                          "handle_chinese_chars", flag(f, "tokenize_chinese_chars", true),
-                          "lowercase", flag(f, "do_lower_case", true), "pre_tokenizer",
-                          "type", "BertPreTokenizer", "decoder", "type", "WordPiece",
-                          "prefix", "##", "model", "type", "WordPiece", "vocab", vocab,
-                          "unk_token", "[UNK]", "continuing_subword_prefix", "##");
+    const char *cls = role(f, "cls_token", "[CLS]"), *sep = role(f, "sep_token", "[SEP]");
+    json_t *j =
+        json_pack("{s:{s:s,s:b,s:b,s:b},s:{s:s},s:{s:s,s:s},s:{s:s,s:O,s:s,s:s}}",
+                  "normalizer", "type", "BertNormalizer", "clean_text", 1,
+                  "handle_chinese_chars", flag(f, "tokenize_chinese_chars", true),
+                  "lowercase", flag(f, "do_lower_case", true), "pre_tokenizer", "type",
+                  "BertPreTokenizer", "decoder", "type", "WordPiece", "prefix", "##",
+                  "model", "type", "WordPiece", "vocab", vocab, "unk_token",
+                  role(f, "unk_token", "[UNK]"), "continuing_subword_prefix", "##");
 
     (void)merges;
     if (j && accents)
         json_object_set(json_object_get(j, "normalizer"), "strip_accents",
                         (json_t *)accents);
-    if (j && cls && sep)
+    if (j && json_object_get(vocab, cls) && json_object_get(vocab, sep))
         json_object_set_new(
             j, "post_processor",
             json_pack(
                 "{s:s,s:[{s:{s:s}},{s:{s:s}},{s:{s:s}}],s:[{s:{s:s}},{s:{s:s}},{s:{s:s}}"
                 ",{s:{s:s,s:i}},{s:{s:s,s:i}}],s:{s:o,s:o}}",
-                "type", "TemplateProcessing", "single", "SpecialToken", "id", "[CLS]",
-                "Sequence", "id", "A", "SpecialToken", "id", "[SEP]", "pair",
-                "SpecialToken", "id", "[CLS]", "Sequence", "id", "A", "SpecialToken",
-                "id", "[SEP]", "Sequence", "id", "B", "type_id", 1, "SpecialToken", "id",
-                "[SEP]", "type_id", 1, "special_tokens", "[CLS]",
-                special_of("[CLS]", vocab), "[SEP]", special_of("[SEP]", vocab)));
+                "type", "TemplateProcessing", "single", "SpecialToken", "id", cls,
+                "Sequence", "id", "A", "SpecialToken", "id", sep, "pair", "SpecialToken",
+                "id", cls, "Sequence", "id", "A", "SpecialToken", "id", sep, "Sequence",
+                "id", "B", "type_id", 1, "SpecialToken", "id", sep, "type_id", 1,
+                "special_tokens", cls, special_of(cls, vocab), sep,
+                special_of(sep, vocab)));
     return j;
 }
 
 static const struct class
 {
     const char *name; /* tokenizer_class, less a "Fast" at its end */
-    bool merges;      /* vocab.json and merges.txt, else vocab.txt */
+    const char *
+        types; /* each between blanks: model_type of a config.json, where no class is named */
+    bool merges; /* vocab.json and merges.txt, else vocab.txt */
     json_t *(*make)(const struct folder *f, json_t *vocab, json_t *merges);
     const char *special[6];
 } classes[] = {
-    {"GPT2Tokenizer", true, gpt2, {"<|endoftext|>"}},
-    {"Qwen2Tokenizer", true, qwen2, {"<|endoftext|>"}},
-    {"BertTokenizer", false, bert, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
-    {"DistilBertTokenizer", false, bert, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
-    {"ElectraTokenizer", false, bert, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
+    {"GPT2Tokenizer", " gpt2 ", true, gpt2, {"<|endoftext|>"}},
+    {"Qwen2Tokenizer", " qwen2 qwen3 ", true, qwen2, {"<|endoftext|>"}},
+    {"BertTokenizer",
+     " bert ",
+     false,
+     bert,
+     {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
+    {"DistilBertTokenizer",
+     " distilbert ",
+     false,
+     bert,
+     {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
+    {"ElectraTokenizer",
+     " electra ",
+     false,
+     bert,
+     {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}},
 };
 
-/* Without a name: GPT-2's, or BERT's. */
-static const struct class *find_class(const struct folder *f, bool merges)
+/* Models whose tokenizers have these files, too, and are code of other classes. */
+static const char other_types[] =
+    " bart blenderbot blenderbot-small roberta deberta longformer led opt mpnet ";
+
+/* By its name, else by the model beside it, else GPT-2's, or BERT's. */
+static const struct class *find_class(const struct folder *f, bool merges, zt_err *rc)
 {
     const char *name = json_string_value(json_object_get(f->config, "tokenizer_class"));
+    json_t *config = name ? NULL : load(f, "config.json", false, rc);
+    const char *type = json_string_value(json_object_get(config, "model_type"));
+    const struct class *found = NULL, *first = NULL;
     size_t n = name ? strlen(name) : 0;
+    char among[64];
 
     if (n > 4 && strcmp(name + n - 4, "Fast") == 0)
         n -= 4;
-    for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
+    snprintf(among, sizeof(among), " %.60s ", type ? type : "");
+    for (size_t i = 0; !*rc && !found && i < sizeof(classes) / sizeof(*classes); i++) {
         const struct class *c = &classes[i];
 
-        if (c->merges == merges &&
-            (!name || (strlen(c->name) == n && strncmp(c->name, name, n) == 0)))
-            return c;
+        if (c->merges != merges)
+            continue;
+        first = first ? first : c;
+        if (name ? strlen(c->name) == n && strncmp(c->name, name, n) == 0
+                 : strstr(c->types, among) != NULL)
+            found = c;
     }
-    zt_fault_set(f->fault, ZT_E_FORMAT,
-                 "%s/tokenizer_config.json: tokenizer_class %s is not known without a "
-                 "tokenizer.json; write one: "
-                 "AutoTokenizer.from_pretrained(F).save_pretrained(F)",
-                 f->path, name ? name : "");
-    return NULL;
+    if (!name && !strstr(other_types, among))
+        found = found ? found : first;
+    if (!*rc && !found && name)
+        *rc = zt_fault_set(
+            f->fault, ZT_E_FORMAT,
+            "%s/tokenizer_config.json: tokenizer_class %s is not known without a "
+            "tokenizer.json; write one: "
+            "AutoTokenizer.from_pretrained(F).save_pretrained(F)",
+            f->path, name);
+    else if (!*rc && !found)
+        *rc = zt_fault_set(
+            f->fault, ZT_E_FORMAT,
+            "%s: the tokenizer of model_type %s (config.json) is not known without "
+            "a tokenizer.json; write one: "
+            "AutoTokenizer.from_pretrained(F).save_pretrained(F), or name another "
+            "tokenizer_class in tokenizer_config.json",
+            f->path, type);
+    json_decref(config);
+    return found;
+}
+
+/* Frames that the code of GPT-2's classes would put around a text. */
+static zt_err check_frame(const struct folder *f, bool merges)
+{
+    static const char *const keys[] = {"add_bos_token", "add_eos_token"};
+
+    for (int i = 0; merges && i < 2; i++)
+        if (flag(f, keys[i], false))
+            return zt_fault_set(
+                f->fault, ZT_E_FORMAT,
+                "%s/tokenizer_config.json: %s needs a tokenizer.json, which says "
+                "where the token goes; write one: "
+                "AutoTokenizer.from_pretrained(F).save_pretrained(F)",
+                f->path, keys[i]);
+    return ZT_OK;
 }
 
 static int hash_part(const char *s, size_t n, void *state)
@@ -331,10 +435,14 @@ static zt_err hash_json(const struct folder *f, const json_t *json, uint64_t *ha
 
 static zt_err make(const struct folder *f, bool merges, json_t **out)
 {
-    const struct class *c = find_class(f, merges);
+    zt_err rc = ZT_OK;
+    const struct class *c = find_class(f, merges, &rc);
     json_t *vocab = NULL, *list = json_array(), *added = json_array(), *json = NULL;
-    zt_err rc = c ? check_others(f) : ZT_E_FORMAT;
 
+    if (!rc)
+        rc = check_others(f);
+    if (!rc)
+        rc = check_frame(f, merges);
     if (!rc && merges) {
         vocab = load(f, "vocab.json", true, &rc);
         if (!rc)
@@ -400,9 +508,7 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
 
     if (!zt_tokenizer_is_in(folder))
         return refuse(folder, fault);
-    f.config = load(&f, "tokenizer_config.json", false, &rc);
-    if (!rc)
-        f.special = load(&f, "special_tokens_map.json", false, &rc);
+    f.config = zt_folder_settings(folder, &rc, fault);
     if (!rc)
         rc = make(&f, merges, &json);
     if (!rc)
@@ -412,7 +518,6 @@ zt_err zt_folder_to_json(const char *folder, json_t **out, uint64_t *hash,
     else
         *out = json;
     json_decref(f.config);
-    json_decref(f.special);
     return rc;
 }
 
@@ -460,25 +565,16 @@ static const char *token_of_class(const char *folder, const char *class, bool be
 /* Of bos_token and eos_token. */
 char *zt_folder_token(const char *folder, const char *role)
 {
-    static const char *const names[] = {"tokenizer_config.json",
-                                        "special_tokens_map.json"};
-    struct folder f = {.path = folder};
-    const char *text = NULL, *class = NULL;
-    json_t *json[2], *said = NULL;
-    char *token;
+    zt_err rc = ZT_OK;
+    json_t *settings = zt_folder_settings(folder, &rc, NULL);
+    const char *class = json_string_value(json_object_get(settings, "tokenizer_class"));
+    const json_t *said = json_object_get(settings, role);
+    const char *text =
+        said ? zt_folder_token_text(said)
+             : token_of_class(folder, class, strcmp(role, "bos_token") == 0);
+    char *token = text ? strdup(text) : NULL;
 
-    for (int i = 0; i < 2; i++) {
-        zt_err rc = ZT_OK;
-
-        json[i] = load(&f, names[i], false, &rc);
-        said = said ? said : json_object_get(json[i], role);
-    }
-    class = json_string_value(json_object_get(json[0], "tokenizer_class"));
-    text = said ? zt_folder_token_text(said)
-                : token_of_class(folder, class, strcmp(role, "bos_token") == 0);
-    token = text ? strdup(text) : NULL;
-    json_decref(json[0]);
-    json_decref(json[1]);
+    json_decref(settings);
     return token;
 }
 
@@ -532,12 +628,18 @@ zt_err zt_folder_check_tokens(const char *folder, const struct zt_tokenizer *t,
     zt_err rc = ZT_OK;
     json_t *config = load(&f, config_name, false, &rc), *one;
     json_t *added = rc ? NULL : load(&f, added_name, false, &rc);
+    json_t *settings = rc ? NULL : zt_folder_settings(folder, &rc, fault);
     const char *key;
     size_t i;
 
-    for (i = 0; !rc && i < sizeof(roles) / sizeof(*roles); i++)
-        rc = check_token(t, folder, config_name,
-                         zt_folder_token_text(json_object_get(config, roles[i])), fault);
+    for (i = 0; !rc && i < sizeof(roles) / sizeof(*roles); i++) {
+        json_t *said = json_object_get(settings, roles[i]);
+        bool of_config = json_equal(said, json_object_get(config, roles[i]));
+
+        rc = check_token(t, folder, of_config ? config_name : "special_tokens_map.json",
+                         zt_folder_token_text(said), fault);
+    }
+    json_decref(settings);
     for (size_t k = 0; k < sizeof(lists) / sizeof(*lists); k++) {
         json_t *list = json_object_get(config, lists[k]);
 

@@ -326,8 +326,9 @@ zt_err zt_frame_read(const struct zt_setting *s, struct zt_text_frame *f,
     if (!s->value || json_is_null(s->value))
         return ZT_OK;
     rc = read_frame(s, 0, f, fault);
-    if (f->num_templates > 1) /* each around the other */
-        f->pair.refused = true;
+    if (!rc && f->num_templates > 1)
+        rc = zt_setting_refuse(s, fault, "frames a text twice, by %d processors",
+                               f->num_templates);
     if (f->pair.refused)
         release_pair(&f->pair);
     return rc;

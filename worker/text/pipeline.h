@@ -96,6 +96,7 @@ struct zt_step_kind {
 };
 
 struct zt_steps {
+    bool there; /* the file has them, if an empty list */
     struct zt_text_step *steps;
     int num;
 };
@@ -355,6 +356,9 @@ zt_err zt_spiece_decode(const struct zt_tokenizer *t, struct zt_sp_decoding *d,
 /* A JSON file of a folder; NULL: it is not there, or a fault (*rc). */
 json_t *zt_folder_load(const char *folder, const char *name, bool needed, zt_err *rc,
                        struct zt_fault *fault);
+/* tokenizer_config.json with what special_tokens_map.json says otherwise, as transformers has them:
+ * the latter counts where the former has no added_tokens_decoder. NULL: neither, or a fault (*rc). */
+json_t *zt_folder_settings(const char *folder, zt_err *rc, struct zt_fault *fault);
 /* The text of a special token: a string, or an object with its content. */
 const char *zt_folder_token_text(const json_t *v);
 /* bos_token or eos_token as the folder's small files have it, or its class by itself, to be freed;

@@ -335,5 +335,6 @@ zt_err zt_steps_read(const struct zt_setting *s, const struct zt_step_kind *kind
 {
     if (!s->value || json_is_null(s->value))
         return ZT_OK;
+    out->there = true;
     return read_steps(s, kinds, list, 0, out, fault);
 }

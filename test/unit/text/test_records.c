@@ -158,8 +158,8 @@ static void finds(const char *text, const char *wanted, const char *name, const 
     char *found;
     zt_err rc;
 
-    assert_int_equal(zt_records_open(&r, zt_record_format_of_file("x.jsonl"), "f", text,
-                                     strlen(text), &fault),
+    assert_int_equal(zt_records_open(&r, zt_record_format_of_file("x.jsonlines"), "f",
+                                     text, strlen(text), &fault),
                      ZT_OK);
     rc = zt_records_find_text(&r, wanted, &found, &fault);
     assert_int_equal(rc, name ? ZT_OK : ZT_E_USAGE);

@@ -229,11 +229,16 @@ static void test_template_frames_a_text(void **state)
                                     "SpecialToken`:{`id`:`s`,`type_id`:0}},"
                                     "{`Sequence`:{`id`:`A`,`type_id`:0}}],`pair`:[],`"
                                     "special_tokens`:{`s`:{`id`:`s`,"
-                                    "`ids`:[1],`tokens`:[`s`]}}},{`type`:`BertProcessing`"
-                                    ",`cls`:[`e`,2],`sep`:[`e`,2]}]}}";
+                                    "`ids`:[1],`tokens`:[`s`]}}},{`type`:`ByteLevel`}]}}";
 
     (void)state;
-    gives(t, "a", "2 1 0 2");
+    gives(t, "a", "1 0");
+    refused(
+        BPE("", "`a`:0,`e`:1",
+            "") ",`post_processor`:{`type`:`Sequence`,`processors`:[{`type`:"
+                "`BertProcessing`,`cls`:[`e`,1],`sep`:[`e`,1]},{`type`:`BertProcessing`,"
+                "`cls`:[`e`,1],`sep`:[`e`,1]}]}}",
+        "$.post_processor: frames a text twice");
     refused(BPE("", "`a`:0", "") ",`post_processor`:{`type`:`BertProcessing`,`cls`:[`x`,"
                                  "7],`sep`:[`x`,7]}}",
             "$.post_processor: puts id 7, which no token has");
@@ -242,18 +247,18 @@ static void test_template_frames_a_text(void **state)
 static void test_metaspace_goes_in_front_as_its_scheme_says(void **state)
 {
 #define META(scheme)                                                                     \
-    BPE("", "`\xe2\x96\x81`:0,`a`:1,`b`:2,`\xe0\xb8\xb2`:4", "")                         \
+    BPE("", "`\xe2\x96\x81`:0,`a`:1,`b`:2,`\xe0\xb8\xb2`:3", "")                         \
     ",`normalizer`:{`type`:`Sequence`,`normalizers`:[{`type`:`NFKD`},{`type`:"           \
     "`StripAccents`}]},`pre_tokenizer`:{`type`:`Metaspace`,`replacement`:`\xe2\x96\x81`" \
     ",`prepend_scheme`"                                                                  \
-    ":`" scheme "`},`added_tokens`:[{`id`:3,`content`:`<s>`}]}"
+    ":`" scheme "`},`added_tokens`:[{`id`:4,`content`:`<s>`}]}"
     (void)state;
-    gives(META("always"), "a<s>b", "0 1 3 0 2");
-    gives(META("first"), "a<s>b", "0 1 3 2");
+    gives(META("always"), "a<s>b", "0 1 4 0 2");
+    gives(META("first"), "a<s>b", "0 1 4 2");
     gives(META("never"), "a b", "1 0 2");
     /* of U+0E33 the mark goes; what was two characters has lost its first */
-    gives(META("first"), "\xe0\xb8\xb3", "0 4");
-    gives(META("first"), "\xe0\xb9\x8d\xe0\xb8\xb2", "4");
+    gives(META("first"), "\xe0\xb8\xb3", "0 3");
+    gives(META("first"), "\xe0\xb9\x8d\xe0\xb8\xb2", "3");
 }
 
 static void test_normalizers_compose_and_strip(void **state)
@@ -539,6 +544,10 @@ static void test_patterns_mean_what_oniguruma_means(void **state)
     becomes("a{,3}b{2}{x\\v\\h", "a{0,3}b{2}\\{x\\x0b[0-9A-Fa-f]");
     becomes("x(?:ab){1,2}+y", "x(?:(?:ab){1,2})+y"); /* not possessive */
     becomes("\\u4e00-[\\x{9fff}]", "\\x{4e00}-[\\x{9fff}]");
+    becomes("[^\\w-]\\p{^Han}\\P{Greek}\\p{L}",
+            "[^\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}-]\\p{^sc:Han}\\P{sc:Greek}\\p{L}");
+    becomes("\\w",
+            "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]");
     is_refused("[a&&b]", "&& in a class");
     is_refused("[a[bc]]", "a class in a class");
     is_refused("(?<name>a)", "this kind of group");
@@ -581,6 +590,8 @@ static void test_what_is_not_known_is_refused_by_its_place(void **state)
             "$.added_tokens[0]: has id 0, which another token");
     refused(BPE("", "`a`:0", "") ",`added_tokens`:[{`id`:9,`content`:`a`}]}",
             "$.added_tokens[0]: has id 9, but \"a\" is 0");
+    refused(BPE("", "`a`:0", "") ",`added_tokens`:[{`id`:9,`content`:`x`}]}",
+            "$.added_tokens[0]: \"x\" has id 9, but is 1 for transformers");
     refused("{`model`:{`type`:`WordLevel`,`vocab`:{`a`:0}},`normalizer`:{`type`:`"
             "Precompiled`,"
             "`precompiled_charsmap`:`AAAA`}}",
@@ -595,6 +606,8 @@ static void test_folders_of_older_files_are_read_by_their_class(void **state)
     static const char vocab[] =
         "{\"a\":0,\"b\":1,\"ab\":2,\"<|endoftext|>\":3,\"\xc4\xa0\":4}";
     static const char merges[] = "#version: 0.2\na b\n";
+    static const char crlf[] = "#version: 0.2\r\na b\r\n";
+    static const char windows[] = "[UNK]\r\n[CLS]\r\n[SEP]\r\nab\r\n##c\r\n";
     static const char words[] = "[UNK]\n[CLS]\n[SEP]\nab\n##c\n";
 
     (void)state;
@@ -608,6 +621,19 @@ static void test_folders_of_older_files_are_read_by_their_class(void **state)
     put_file("tokenizer_config.json", "{\"tokenizer_class\": \"MagicTokenizer\"}", 37);
     assert_int_equal(zt_tokenizer_open(scratch_dir, &t, &fault), ZT_E_FORMAT);
     assert_non_null(strstr(fault.text, "tokenizer_class MagicTokenizer is not known"));
+    put_file("tokenizer_config.json", "{\"add_bos_token\": true}", 23);
+    assert_int_equal(zt_tokenizer_open(scratch_dir, &t, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "add_bos_token needs a tokenizer.json"));
+    put_file("tokenizer_config.json", "{}", 2);
+    put_file("config.json", "{\"model_type\": \"bart\"}", 22);
+    assert_int_equal(zt_tokenizer_open(scratch_dir, &t, &fault), ZT_E_FORMAT);
+    assert_non_null(strstr(fault.text, "model_type bart (config.json) is not known"));
+    put_file("config.json", "{\"model_type\": \"gpt2\"}", 22);
+    put_file("merges.txt", crlf, sizeof(crlf) - 1);
+    assert_int_equal(zt_tokenizer_open(scratch_dir, &t, &fault), ZT_OK);
+    assert_string_equal(ids_of(t, "ab<|endoftext|> a", 17), "2 3 4 0");
+    zt_tokenizer_close(t);
+    unlink(in_scratch("config.json"));
     unlink(in_scratch("vocab.json"));
     unlink(in_scratch("merges.txt"));
     put_file("vocab.txt", words, sizeof(words) - 1);
@@ -616,6 +642,12 @@ static void test_folders_of_older_files_are_read_by_their_class(void **state)
     assert_string_equal(ids_of(t, "ABC x", 5), "1 3 4 0 2");
     assert_int_equal(zt_tokenizer_id(t, "[SEP]"), 2);
     assert_int_equal(zt_tokenizer_vocab(t), 5);
+    zt_tokenizer_close(t);
+    put_file("vocab.txt", windows, sizeof(windows) - 1);
+    put_file("special_tokens_map.json", "{\"sep_token\": \"ab\", \"unk_token\": \"##c\"}",
+             39);
+    assert_int_equal(zt_tokenizer_open(scratch_dir, &t, &fault), ZT_OK);
+    assert_string_equal(ids_of(t, "x [CLS]", 7), "1 4 1 3");
     zt_tokenizer_close(t);
 }
 

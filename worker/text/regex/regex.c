@@ -2,6 +2,7 @@
 #include "worker/text/regex/regex.h"
 
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* What one match may cost before it is given up. */
@@ -14,6 +15,23 @@
 struct zt_regex {
     pcre2_code *code;
 };
+
+bool zt_regex_is_script(const char *name, size_t n)
+{
+    char pattern[64];
+    PCRE2_SIZE at;
+    int len =
+        snprintf(pattern, sizeof(pattern), "\\p{sc:%.*s}", (int)(n < 64 ? n : 64), name);
+    int code;
+    pcre2_code *script;
+
+    if (len >= (int)sizeof(pattern))
+        return false;
+    script = pcre2_compile((PCRE2_SPTR)pattern, (PCRE2_SIZE)len, PCRE2_UTF | PCRE2_UCP,
+                           &code, &at, NULL);
+    pcre2_code_free(script);
+    return script != NULL;
+}
 
 zt_err zt_regex_compile(const struct zt_setting *where, const char *pattern, size_t n,
                         struct zt_regex **out, struct zt_fault *fault)

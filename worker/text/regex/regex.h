@@ -24,6 +24,9 @@ zt_err zt_regex_compile(const struct zt_setting *where, const char *pattern, siz
                         struct zt_regex **out, struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_regex_free(struct zt_regex *r); /* NULL is fine */
 
+/* Whether a property of this name is a script, as "Han" is. */
+bool zt_regex_is_script(const char *name, size_t n);
+
 zt_err zt_regex_scratch_init(struct zt_regex_scratch *s,
                              struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_regex_scratch_release(struct zt_regex_scratch *s); /* a zeroed struct is fine */

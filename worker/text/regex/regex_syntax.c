@@ -10,8 +10,10 @@
 
 #include "worker/text/regex/regex.h"
 
-#define WORD    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
-#define IS_WORD "[" WORD "]"
+/* outside of a class some numbers of Latin-1 are of a word, too */
+#define WORD    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define LATIN_1 "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
+#define IS_WORD "[" WORD LATIN_1 "]"
 
 #define MAX_GROUPS 200
 
@@ -36,7 +38,7 @@ static const struct escape {
     {'d', "\\p{Nd}", "\\p{Nd}"},
     {'D', "\\P{Nd}", "\\P{Nd}"},
     {'w', IS_WORD, WORD},
-    {'W', "[^" WORD "]", NULL},
+    {'W', "[^" WORD LATIN_1 "]", NULL},
     {'h', "[0-9A-Fa-f]", "0-9A-Fa-f"},
     {'H', "[^0-9A-Fa-f]", NULL},
     {'b', "(?:(?<=" IS_WORD ")(?!" IS_WORD ")|(?<!" IS_WORD ")(?=" IS_WORD "))", "\\x08"},
@@ -105,18 +107,24 @@ static zt_err translate_code(struct translation *t)
     return put_text(t, code);
 }
 
-/* \p{NAME}, \P{NAME}, \p{^NAME} */
+/* \p{NAME}, \P{NAME}, \p{^NAME}. A script is that of a character itself, not what else uses it. */
 static zt_err translate_property(struct translation *t)
 {
-    const char *end = memchr(t->p + t->i, '}', t->n - t->i);
+    const char *end = memchr(t->p + t->i, '}', t->n - t->i), *name;
     size_t n;
     zt_err rc;
 
     if (t->i + 2 >= t->n || t->p[t->i + 2] != '{' || !end)
         return refuse(t, "\\p without {NAME}");
-    n = (size_t)(end + 1 - (t->p + t->i));
+    name = t->p + t->i + 3;
+    name += *name == '^';
+    n = (size_t)(name - (t->p + t->i));
     rc = put(t, t->p + t->i, n);
-    t->i += n;
+    if (!rc && zt_regex_is_script(name, (size_t)(end - name)))
+        rc = put_text(t, "sc:");
+    if (!rc)
+        rc = put(t, name, (size_t)(end + 1 - name));
+    t->i = (size_t)(end + 1 - t->p);
     return rc;
 }
 
