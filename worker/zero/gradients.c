@@ -34,9 +34,9 @@ void zt_grads_plan(struct zt_zero *z)
     bool many = z->cfg.world > 1, moved = tier && !tier->in_place;
 
     /* of one micro-batch that way is the cheaper, or rounds to 16 bits where stages 2 and 3 do */
-    z->reduce_every = many && (z->stage >= 2 || z->cfg.reduce_every_micro_batch ||
-                               (z->cfg.micro_batches == 1 &&
-                                (moved || o->grad_accum_dtype != ZT_F32)));
+    z->reduce_every =
+        many && (z->stage >= 2 || z->cfg.reduce_every_micro_batch ||
+                 (z->cfg.micro_batches == 1 && (moved || o->grad_accum_dtype != ZT_F32)));
     z->transient = (many && z->stage >= 2) ||
                    (z->reduce_every && z->cfg.micro_batches > 1) || moved ||
                    o->grad_accum_dtype != ZT_F32;

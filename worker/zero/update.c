@@ -375,8 +375,8 @@ zt_err zt_update_ahead(struct zt_zero *z, const struct zt_block *b,
  * training all blocks, or none; in other passes none. */
 static bool is_to_be_whole(const struct zt_zero *z)
 {
-    return z->stage == 3 && (z->mode != ZT_MODE_TRAIN ||
-                             (z->call_index == 0 && z->update.num_done > 0));
+    return z->stage == 3 &&
+           (z->mode != ZT_MODE_TRAIN || (z->call_index == 0 && z->update.num_done > 0));
 }
 
 zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
