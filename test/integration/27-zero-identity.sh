@@ -5,7 +5,8 @@
 # at 2 and 4 ranks, in fp32, bf16 and fp16, with 1 micro-batch, and with 2 that are reduced
 # one by one. A small bucket comes with a small max_live_parameters and reuse distance 0.
 # Optimizer state in host memory or files, all or 0.4 of it, and at stage 3 weights there as well, or the first of
-# them in host memory and the others in files, give the same bits at 1, 2 and 4 ranks.
+# them in host memory and the others in files, give the same bits at 1, 2 and 4 ranks; also where what waits for its
+# update is gathered later than in the first step (late).
 # The whole product of the latter, with activations, clipping and fp16 that overflows, once: scripts/soak identity.
 # By default each stage has a quarter of its eight settings, all eight over the worlds and micro-batches of a type,
 # and over MPI and in a sanitised build, where runs take longer, one in turn; ZT_MATRIX=full runs them all.
@@ -40,6 +41,8 @@ config() {
     all) offload=', "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}' ;;
     files) live=20000 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000},
             "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"}' ;;
+    late) reuse=0 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000},
+            "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'", "pipeline_read": true}' ;;
     both) live=20000 offload=', "offload_param": {"device": "nvme", "nvme_path": "'$tmp'", "buffer_size": 9000, "buffer_count": 1,
             "max_in_cpu": '$((66000 / $4))'}, "offload_optimizer": {"device": "nvme", "nvme_path": "'$tmp'"}' ;;
     esac
@@ -52,7 +55,7 @@ JSON
 }
 for s in 0 1 2 3; do
     for o in true false; do
-        for b in small large cpu part nvme inputs all files; do
+        for b in small large cpu part nvme inputs all files late; do
             config $s $o $b >"$tmp/$s.$o.$b.json"
         done
     done
@@ -155,7 +158,7 @@ offloaded() { # offloaded WORLD TYPE MICRO
         # files by each engine in turn
         engine=(--aio_engine "${engines[($1 + s + $3) % 3]}")
         for b in large cpu part nvme $([ $((($1 + s) % 3)) -ne 0 ] || echo inputs) \
-            $([ $s -lt 3 ] || echo all files both); do
+            $([ $s -lt 3 ] || echo all files late both); do
             [ $b != both ] || config 3 true both "$1" >"$tmp/3.true.both.json" # two of four blocks on the host
             same "$want" "$1" $s true $b "${args[@]}" "${engine[@]}" || wrong=$((wrong + 1))
         done

@@ -279,12 +279,25 @@ static struct zt_work next_work(const struct zt_zero *z, struct zt_work w)
 
 /* Whether the state is in files that are read ahead; what peers read of memory that they
  * share has to be whole when a step ends. */
-static bool is_beside_forward(const struct zt_zero *z)
+static bool may_be_beside_forward(const struct zt_zero *z)
 {
     bool files = z->cfg.tiers[ZT_STATE_GRADIENTS] == &zt_file_tier;
 
-    return files && z->cfg.swap.pipeline_read && !z->planning &&
+    return files && z->cfg.swap.pipeline_read &&
            z->regions[ZT_STATE_WEIGHTS].memory != ZT_MEMORY_NODE;
+}
+
+/* A plan counts it by itself, as the work that it is. */
+static bool is_beside_forward(const struct zt_zero *z)
+{
+    return !z->planning && may_be_beside_forward(z);
+}
+
+bool zt_zero_plan_late_update(struct zt_zero *z)
+{
+    z->update = (struct zt_update){.active = z->cfg.model->num_blocks > 0 &&
+                                             may_be_beside_forward(z)};
+    return z->update.active;
 }
 
 /* `w` and as many pieces behind it as there are buffers for begin to move. */
@@ -358,12 +371,20 @@ zt_err zt_update_ahead(struct zt_zero *z, const struct zt_block *b,
     return rc;
 }
 
+/* At stage 3 the order of gathers follows from what is due, and is to be one that was planned: in
+ * training all blocks, or none; in other passes none. */
+static bool is_to_be_whole(const struct zt_zero *z)
+{
+    return z->stage == 3 &&
+           (z->mode != ZT_MODE_TRAIN || (z->call_index == 0 && z->update.num_done > 0));
+}
+
 zt_err zt_update_enter(struct zt_zero *z, const struct zt_block *called,
                        struct zt_fault *fault)
 {
     bool last = z->mode == ZT_MODE_TRAIN && z->last_micro && !z->in_backward;
     const struct zt_block *n;
-    zt_err rc = ZT_OK;
+    zt_err rc = is_to_be_whole(z) ? zt_update_finish(z, fault) : ZT_OK;
 
     for (int i = 0; !rc && z->update.active && (n = zt_needed_block(called, i)); i++)
         rc = zt_update_reach(z, n, fault);

@@ -157,6 +157,9 @@ zt_err zt_zero_sumsq(struct zt_zero *z, double *out,
 zt_err zt_zero_update(struct zt_zero *z, const struct zt_optim_step *how,
                       struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* While planning: the next pass is one that begins while the update is due. False: there is none. */
+bool zt_zero_plan_late_update(struct zt_zero *z);
+
 #define ZT_SAVE_DIR 4000 /* bytes of a name, with its end */
 #define ZT_SAVE_TAG 190
 

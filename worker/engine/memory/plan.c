@@ -255,6 +255,17 @@ static zt_err run_update(struct meta_run *d, struct zt_step_work *work,
     return rc;
 }
 
+/* Blocks that wait for their update are gathered later than others, and lie elsewhere. */
+static zt_err run_late_update(struct meta_run *d, struct zt_pass pass,
+                              struct zt_fault *fault)
+{
+    struct zt_phase_work counted; /* already */
+    zt_err rc = zt_zero_plan_late_update(d->zero) ? run_pass(d, pass, 0, fault) : ZT_OK;
+
+    take_work(d, &counted);
+    return rc;
+}
+
 static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flops,
                            struct zt_step_work *work, struct zt_fault *fault)
 {
@@ -279,6 +290,8 @@ static zt_err run_training(struct meta_run *d, struct zt_pass pass, double *flop
     work->micro_batches = last + 1;
     work->reduces_each =
         d->in->run->zero.stage >= 2 || d->in->run->reduce_every_micro_batch;
+    if (!rc)
+        rc = run_late_update(d, pass, fault);
     return rc ? rc : run_update(d, work, fault);
 }
 
