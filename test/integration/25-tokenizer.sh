@@ -275,6 +275,9 @@ check "  alone where options say the rest" test "$(cut -c 1-13 "$tmp/told")" = b
 rm "$tmp/says/generation_config.json" && sed -i '1a"num_beams": 4,' "$tmp/says/config.json"
 left_out "$tmp/says"
 check "  of config.json, too, where there is no such file" grep -q -- '--num_beams 4$' "$tmp/told"
+cp -r "$tmp/tuned.1" "$tmp/endless" && rm "$tmp/endless/generation_config.json"
+echo '{"tokenizer_class": "PreTrainedTokenizerFast"}' >"$tmp/endless/tokenizer_config.json"
+check "  also by config.json alone, where the tokenizer has none" tuned "$tmp/tuned.4" --model_name_or_path "$tmp/endless"
 rm "$tmp/model/generation_config.json"
 check "  and without a file of it" tuned "$tmp/tuned.3" "${tune[@]}"
 # a new model of a vocabulary that is padded, or of any: of bytes and of GPT-2's ids it is known, and else nothing is said

@@ -150,7 +150,7 @@ static zt_err find(struct zt_engine *e, struct zt_ends *out, struct zt_fault *fa
         out->ends.ids[out->ends.num++] = zt_tokenizer_end(e->tokenizer);
         return ZT_OK;
     }
-    return config[0] && !e->tokenizer && access(config, F_OK) == 0
+    return config[0] && access(config, F_OK) == 0
                ? read_file(config, vocab, ENDS, out, fault)
                : ZT_OK;
 }
