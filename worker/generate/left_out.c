@@ -26,11 +26,11 @@ static const char *const not_built[] = {"min_length",
 static const char *const cuts_not_built[] = {"min_p", "typical_p", "epsilon_cutoff",
                                              "eta_cutoff", NULL};
 
-struct names {
+struct left_out {
     char text[512];
 };
 
-static void add(struct names *n, const char *before, const char *name, const json_t *v)
+static void add(struct left_out *n, const char *before, const char *name, const json_t *v)
 {
     size_t at = strlen(n->text);
     char *value = v ? json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
@@ -59,7 +59,7 @@ static bool asks_for_nothing(const json_t *v)
 
 /* Options of their names, as the run has them. */
 static void find_options(const struct zt_run *run, const json_t *file, bool draws,
-                         struct names *out)
+                         struct left_out *out)
 {
     bool beams = run->num_beams > 1 || number_of(json_object_get(file, "num_beams")) > 1;
     const struct {
@@ -91,7 +91,7 @@ static void find_options(const struct zt_run *run, const json_t *file, bool draw
 }
 
 static void find_not_built(const json_t *file, const char *const *names,
-                           struct names *out)
+                           struct left_out *out)
 {
     for (; *names; names++)
         if (!asks_for_nothing(json_object_get(file, *names)))
@@ -111,7 +111,7 @@ void zt_tell_of_left_out(const struct zt_run *run, const char *path)
 {
     json_t *file = json_load_file(path, 0, NULL);
     bool draws = may_draw(run, file);
-    struct names options = {.text = ""}, others = {.text = ""};
+    struct left_out options = {.text = ""}, others = {.text = ""};
 
     find_options(run, file, draws, &options);
     find_not_built(file, not_built, &others);
