@@ -261,6 +261,23 @@ check "  and what else is said" grep -qE '"top_p": 0.8$' "$tmp/tuned.1/generatio
 check "  in a checkpoint, too" cmp "$tmp/tuned.1/generation_config.json" "$tmp/tuned.1/checkpoint-20/generation_config.json"
 check "  and in config.json" grep -qE "\"eos_token_id\": $end,?$" "$tmp/tuned.1/config.json"
 check "  also of what was saved" tuned "$tmp/tuned.2" --model_name_or_path "$tmp/tuned.1"
+# what else such a file says of texts is told, and what an option has said is not
+said='{"repetition_penalty": 1.3, "top_k": 50, "temperature": 0.6, "num_beams": 1, "bad_words_ids": [[1]], "suppress_tokens": [], "min_length": 0}'
+left_out() { # left_out FOLDER ARGS...: what is told of it
+    "$bin/zlaunch" --num_gpus 1 "$g" --model_name_or_path "$1" --prompt how --max_new_tokens 2 "${@:2}" 2>&1 | sed -n 's/.* generate: .*config.json: //p' >"$tmp/told"
+}
+cp -r "$tmp/tuned.1" "$tmp/says" && echo "$said" >"$tmp/says/generation_config.json"
+left_out "$tmp/says"
+check "what is not taken is told: what options ask for" grep -qx 'how texts are written .* what it says is --temperature 0.6.* --top_k 50 --repetition_penalty 1.3.*' "$tmp/told"
+check "  and what none does" grep -qx 'bad_words_ids: not built, texts are written without' "$tmp/told"
+left_out "$tmp/says" --temperature 0 --repetition_penalty 1.1
+check "  alone where options say the rest" test "$(cut -c 1-13 "$tmp/told")" = bad_words_ids
+rm "$tmp/says/generation_config.json" && sed -i '1a"num_beams": 4,' "$tmp/says/config.json"
+left_out "$tmp/says"
+check "  of config.json, too, where there is no such file" grep -q -- '--num_beams 4$' "$tmp/told"
+cp -r "$tmp/tuned.1" "$tmp/endless" && rm "$tmp/endless/generation_config.json"
+echo '{"tokenizer_class": "PreTrainedTokenizerFast"}' >"$tmp/endless/tokenizer_config.json"
+check "  also by config.json alone, where the tokenizer has none" tuned "$tmp/tuned.4" --model_name_or_path "$tmp/endless"
 rm "$tmp/model/generation_config.json"
 check "  and without a file of it" tuned "$tmp/tuned.3" "${tune[@]}"
 # a new model of a vocabulary that is padded, or of any: of bytes and of GPT-2's ids it is known, and else nothing is said

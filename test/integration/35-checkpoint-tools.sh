@@ -189,6 +189,10 @@ for of in mistral qwen2; do
     "$zckpt" convert test/golden/$of/model "$tmp/$of.gguf" --overwrite >"$tmp/out" 2>"$tmp/err"
     check "  and the window of $of is told" has "$tmp/err" "its layers see the last 9 tokens (sliding_window), and those of a GGUF file of type .* see all"
 done
+cp -r test/golden/mistral/model "$tmp/unsaid" &&
+    sed -i '/"sliding_window"/d; s/"max_position_embeddings": [0-9]*/"max_position_embeddings": 8192/' "$tmp/unsaid/config.json"
+run "GGUF of a Mistral that does not say its window" 0 "$zckpt" convert "$tmp/unsaid" "$tmp/unsaid.gguf"
+check "  has that which transformers takes" has "$tmp/err" "its layers see the last 4096 tokens (sliding_window)"
 variant() { # FOLDER WORDS: the Mistral with other words in its config.json
     cp -r test/golden/mistral/model "$tmp/$1" && tr -d '\n' <test/golden/mistral/model/config.json |
         sed "s/\"rope_parameters\": {[^}]*}, */$2/" >"$tmp/$1/config.json"
@@ -207,6 +211,10 @@ check "  and is linear" grep -qa rope.scaling.factor "$tmp/older.gguf"
 sed -i 's/"rope_parameters": null/"rope_parameters": {"rope_type": "default"}/' "$tmp/beside/config.json"
 run "  but one of two is none" 65 "$zckpt" convert "$tmp/beside" "$tmp/beside.gguf"
 check "  which is said" has "$tmp/err" 'config.json has rope_parameters and rope_scaling, of which transformers reads the latter alone'
+variant part "\"rope_scaling\": {\"rope_type\": \"default\", \"partial_rotary_factor\": 0.5}, "
+run "no GGUF of heads that turn in part" 78 "$zckpt" convert "$tmp/part" "$tmp/part.gguf"
+check "  which is said" has "$tmp/err" 'config.json has rope_scaling.partial_rotary_factor 0.5, which GGUF files of type llama cannot say'
+rm -r "$tmp/part"
 run "GGUF of rows that are no blocks" 0 "$zckpt" convert test/golden/mistral/model "$tmp/odd.gguf" --dtype q8_0
 check "  which is said" has "$tmp/out" '21 tensors in q8_0 ([0-9]* in f16: their rows are no multiple of 32), of type llama'
 variant onehead "" && sed -i 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' "$tmp/onehead/config.json"

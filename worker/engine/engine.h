@@ -76,7 +76,8 @@ struct zt_engine {
     const struct zt_plugin *plugin;
     zt_task task;
     struct zt_labels labels; /* the classes of the task, where it has some */
-    bool head_is_other; /* that of the weights is of another task: it begins as new */
+    bool head_is_other;    /* that of the weights is of another task: it begins as new */
+    bool told_of_left_out; /* of generation_config.json */
     struct zt_example_spec
         examples; /* how rows of the data are read, where they are that */
 

@@ -10,6 +10,7 @@
 #include "common/json/line.h"
 #include "common/mapped_file.h"
 #include "worker/engine/weights.h"
+#include "worker/generate/left_out.h"
 
 /* ---- a file ---- */
 
@@ -116,11 +117,12 @@ static zt_err read_forced(const struct zt_engine *e, struct zt_ends *out,
     return rc;
 }
 
-static zt_err find(const struct zt_engine *e, struct zt_ends *out, struct zt_fault *fault)
+static zt_err find(struct zt_engine *e, struct zt_ends *out, struct zt_fault *fault)
 {
     char config[4096] = "", path[4096 + 32] = "";
     const char *weights = e->run->model_name_or_path, *slash;
     int64_t vocab = e->model->vocab;
+    bool there;
     zt_err rc = ZT_OK;
 
     *out = (struct zt_ends){.ends.num = 0};
@@ -135,23 +137,25 @@ static zt_err find(const struct zt_engine *e, struct zt_ends *out, struct zt_fau
     if (slash)
         snprintf(path, sizeof(path), "%.*s/generation_config.json", (int)(slash - config),
                  config);
-    if (!rc && path[0] && access(path, F_OK) == 0)
-        rc = read_file(path, vocab, ENDS | FORCED, out, fault);
-    else if (!rc)
-        rc = read_forced(e, out, fault);
+    there = path[0] && access(path, F_OK) == 0;
+    if (!rc)
+        rc = there ? read_file(path, vocab, ENDS | FORCED, out, fault)
+                   : read_forced(e, out, fault);
+    if (!rc && !e->run->rank && !e->told_of_left_out)
+        zt_tell_of_left_out(e->run, there ? path : config);
+    e->told_of_left_out = true;
     if (rc || out->ends.num)
         return rc;
     if (e->tokenizer && zt_tokenizer_end(e->tokenizer) >= 0) {
         out->ends.ids[out->ends.num++] = zt_tokenizer_end(e->tokenizer);
         return ZT_OK;
     }
-    return config[0] && !e->tokenizer && access(config, F_OK) == 0
+    return config[0] && access(config, F_OK) == 0
                ? read_file(config, vocab, ENDS, out, fault)
                : ZT_OK;
 }
 
-zt_err zt_ends_find(const struct zt_engine *e, struct zt_ends *out,
-                    struct zt_fault *fault)
+zt_err zt_ends_find(struct zt_engine *e, struct zt_ends *out, struct zt_fault *fault)
 {
     int32_t learnt = zt_engine_learnt_end(e);
     struct zt_token_set *ends = &out->ends;

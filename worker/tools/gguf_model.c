@@ -60,6 +60,7 @@ static zt_err check_flag(const struct zt_gguf_model *m, const struct must_be_fla
 static zt_err check_rotary(const struct zt_gguf_model *m, struct zt_fault *fault)
 {
     static const char *const keys[] = {"partial_rotary_factor",
+                                       "rope_scaling.partial_rotary_factor",
                                        "rope_parameters.partial_rotary_factor"};
     zt_err rc = ZT_OK;
 
@@ -75,13 +76,15 @@ static zt_err check_rotary(const struct zt_gguf_model *m, struct zt_fault *fault
     return rc;
 }
 
-/* Mistral's layers have a window where the key is there, those of Qwen from max_window_layers up
- * and only if it is used. Llama's have none. */
+/* Mistral's layers have a window unless the key is null, those of Qwen from max_window_layers up
+ * and only if it is used. Llama's have none. Where the key is not there it is what transformers
+ * takes. */
 static zt_err tell_of_window(const struct zt_gguf_model *m, struct zt_fault *fault)
 {
     bool mistral = strcmp(m->kind->model_type, "mistral") == 0, used = mistral;
     int64_t window = 0, from = 0;
-    zt_err rc = zt_hf_config_int(m->config, "sliding_window", 0, &window, fault);
+    int64_t unsaid = zt_hf_config_says(m->config, "sliding_window") ? 0 : 4096;
+    zt_err rc = zt_hf_config_int(m->config, "sliding_window", unsaid, &window, fault);
 
     if (!rc && !mistral)
         rc = zt_hf_config_bool(m->config, "use_sliding_window", false, &used, fault);

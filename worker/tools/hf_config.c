@@ -86,6 +86,11 @@ bool zt_hf_config_has(const struct zt_hf_config *c, const char *key)
     return value_of(c, key) != NULL;
 }
 
+bool zt_hf_config_says(const struct zt_hf_config *c, const char *key)
+{
+    return find(c, key) != NULL;
+}
+
 static zt_err wrong_type(const struct zt_hf_config *c, const char *key, const json_t *v,
                          const char *want, struct zt_fault *fault)
 {

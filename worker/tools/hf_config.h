@@ -21,7 +21,8 @@ zt_err zt_hf_config_open(const char *path, struct zt_hf_config **out,
                          struct zt_fault *fault) ZT_MUST_CHECK;
 void zt_hf_config_close(struct zt_hf_config *c); /* NULL is fine */
 
-bool zt_hf_config_has(const struct zt_hf_config *c, const char *key); /* null: no */
+bool zt_hf_config_has(const struct zt_hf_config *c, const char *key);  /* null: no */
+bool zt_hf_config_says(const struct zt_hf_config *c, const char *key); /* null: yes */
 
 /* ZT_E_FORMAT for another type; *out is written only on success. */
 zt_err zt_hf_config_int(const struct zt_hf_config *c, const char *key, int64_t def,
