@@ -68,6 +68,10 @@ fails() { # fails NAME CODE TEXT: and says so
 }
 check "a plugin that calls exit(0) builds" leaves exits 'exit(0)'
 check "  and has not succeeded" fails exits 70 'exit(0) was called before the work was done'
+check "one that calls exit(75) builds" leaves exits75 'exit(75)'
+check "  and has not saved anything" fails exits75 70 'exit(75) was called before the work was done'
+check "one whose child ends builds" leaves forks 'if (!fork()) exit(0)'
+check "  and goes on" fails forks 0 'step'
 check "one that ends the process at once builds" leaves drops '_exit(0)'
 check "  and has not succeeded either" fails drops 70 'rank 1 ended with exit code 0 before its work was done'
 # the look at what it does ends the sleep of a rank, and not the hang
