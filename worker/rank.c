@@ -262,7 +262,8 @@ static void on_exit_at_work(int status, void *unused)
     (void)unused;
     if (at_work != getpid()) /* it is done, or this is a child of the plugin's */
         return;
-    if (status && status != ZT_EXIT_REQUEUE) /* MPI ends processes, too, by what has failed */
+    if (status &&
+        status != ZT_EXIT_REQUEUE) /* MPI ends processes, too, by what has failed */
         return;
     at_work = 0;
     report(

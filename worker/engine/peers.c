@@ -115,11 +115,12 @@ static zt_err check_same_engine(struct zt_peers *p, const char *engine,
     for (int r = 1; !rc && r < p->env.world; r++)
         if (all[r].bytes != all[0].bytes ||
             memcmp(all[r].data, all[0].data, all[0].bytes) != 0)
-            rc = zt_fault_set(fault, ZT_E_PEER,
-                              "rank %d differs from rank 0: it has --comm %.*s where rank "
-                              "0 has --comm %.*s; start all ranks with the same",
-                              r, (int)all[r].bytes, (const char *)all[r].data,
-                              (int)all[0].bytes, (const char *)all[0].data);
+            rc =
+                zt_fault_set(fault, ZT_E_PEER,
+                             "rank %d differs from rank 0: it has --comm %.*s where rank "
+                             "0 has --comm %.*s; start all ranks with the same",
+                             r, (int)all[r].bytes, (const char *)all[r].data,
+                             (int)all[0].bytes, (const char *)all[0].data);
     if (all)
         free(all[0].data);
     free(all);

@@ -259,8 +259,9 @@ static zt_err claim_folder(struct zt_engine *e, const struct zt_ckpt_place *plac
     rc = zt_output_dir_hold(e, fault);
     zt_ckpt_final_dir(place, dir);
     if (!rc && place->name[0] && !e->run->overwrite_output_dir && zt_ckpt_is_foreign(dir))
-        rc = zt_fault_set(fault, ZT_E_CANTCREATE,
-                          "%s is none of zlaunch, and is not replaced: move it away", dir);
+        rc =
+            zt_fault_set(fault, ZT_E_CANTCREATE,
+                         "%s is none of zlaunch, and is not replaced: move it away", dir);
     return rc;
 }
 
