@@ -251,21 +251,26 @@ static zt_err run_rank(int argc, char **argv, struct zt_run_facts facts, int *st
     return rc;
 }
 
-static bool is_at_work;
+static pid_t at_work; /* the process whose work is not done; 0: none */
 
-/* Whoever calls exit(0) in the middle of a run must not make it look like a success. */
+/* Whoever calls exit() in the middle of a run must not make it look like a success, nor, by 75, like
+ * one that has saved. */
 static void on_exit_at_work(int status, void *unused)
 {
     struct zt_fault fault = {0};
 
     (void)unused;
-    if (status || !is_at_work)
+    if (at_work != getpid()) /* it is done, or this is a child of the plugin's */
         return;
-    is_at_work = false;
+    if (status &&
+        status != ZT_EXIT_REQUEUE) /* MPI ends processes, too, by what has failed */
+        return;
+    at_work = 0;
     report(
         zt_fault_set(&fault, ZT_E_PLUGIN,
-                     "exit(0) was called before the work was done, by the plugin or by a "
-                     "library that it uses; a plugin reports errors by what it returns"),
+                     "exit(%d) was called before the work was done, by the plugin or by "
+                     "a library that it uses; a plugin reports errors by what it returns",
+                     status),
         &fault);
     zt_event_done();
     (void)zt_event_close();
@@ -311,7 +316,7 @@ int zt_rank_main(int argc, char **argv)
         return zt_err_exit_code(ZT_E_USAGE);
     }
     facts.program = argv[1];
-    is_at_work = on_exit(on_exit_at_work, NULL) == 0;
+    at_work = on_exit(on_exit_at_work, NULL) == 0 ? getpid() : 0;
     rc = read_place(&facts, &fault);
     if (rc) {
         zt_event_open(0, 1); /* so that somebody hears of it */
@@ -319,7 +324,7 @@ int zt_rank_main(int argc, char **argv)
     } else {
         rc = run_rank(argc, argv, facts, &stop_code, &fault);
     }
-    is_at_work = false;
+    at_work = 0;
     zt_event_done();
     return zt_streams_lost("zworker", zt_event_close(),
                            rc ? zt_err_exit_code(rc) : stop_code);

@@ -115,9 +115,9 @@ static zt_err apply_list(cpu_set_t *mask, const char *list, struct zt_fault *fau
 
     if (!parse_list(list, &want))
         return zt_fault_set(fault, ZT_E_USAGE,
-                            "core list '%.100s': expected numbers and ranges such as "
-                            "1,3-5,7",
-                            list);
+                            "core list '%.100s': expected numbers up to %d and ranges, "
+                            "such as 1,3-5,7",
+                            list, CPU_SETSIZE - 1);
     CPU_AND(&both, &want, mask);
     if (!CPU_EQUAL(&both, &want)) {
         zt_cores_text(mask, have, sizeof(have));

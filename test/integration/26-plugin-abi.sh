@@ -68,8 +68,20 @@ fails() { # fails NAME CODE TEXT: and says so
 }
 check "a plugin that calls exit(0) builds" leaves exits 'exit(0)'
 check "  and has not succeeded" fails exits 70 'exit(0) was called before the work was done'
+check "one that calls exit(75) builds" leaves exits75 'exit(75)'
+check "  and has not saved anything" fails exits75 70 'exit(75) was called before the work was done'
+check "one whose child ends builds" leaves forks 'if (!fork()) exit(0)'
+check "  and goes on" fails forks 0 'step'
 check "one that ends the process at once builds" leaves drops '_exit(0)'
 check "  and has not succeeded either" fails drops 70 'rank 1 ended with exit code 0 before its work was done'
+# a parameter that is frozen between two starts
+check "one that is to be frozen builds" leaves thaws '(void)0'
+check "  and trains" train "$tmp/thaws.so" "$tmp/log.thaws" --save_steps 2 --output_dir "$tmp/thaws"
+sed -i '/const char \*kind, int64_t rows/,/^}/s/init, 0);/init, strcmp(name, "wpe") ? 0 : ZT_FROZEN);/' "$tmp/gpt2.c"
+cc -shared -fPIC -O2 -D_GNU_SOURCE -Iinclude -o "$tmp/freezes.so" "$tmp/gpt2.c" -lm
+train "$tmp/freezes.so" "$tmp/log.freezes" --max_steps 6 --output_dir "$tmp/thaws" --resume_from_checkpoint auto
+check "  and goes on with a parameter frozen" test $? -eq 0
+check "  which is told, once" test "$(grep -c '"event":"log".*transformer.wpe.weight was trained before and is frozen now' "$tmp/log.freezes")" -eq 1
 # the look at what it does ends the sleep of a rank, and not the hang
 check "one that sleeps builds" leaves sleeps 'sleep(600)' '>='
 export ZLAUNCH_HANG_TIMEOUT=2

@@ -71,6 +71,9 @@ check "  for a run as well" [ "$(numbers "$tmp/both.both")" = "$(numbers "$tmp/b
 check "  and not the checkpoint, which its folder names" [ "$(numbers "$tmp/both.both")" != "$(numbers "$tmp/both.half-way")" -a -n "$(numbers "$tmp/both.half-way")" ]
 saving 1 "$tmp/both.on" --resume_from_checkpoint "$tmp/both"
 check "  from which training goes on" goes_on "$tmp/both.out" "$tmp/both.on"
+saving 1 "$tmp/both.auto" --resume_from_checkpoint auto --output_dir "$tmp/both"
+code=$?
+check "  which auto, of checkpoint-N alone, tells" refuses "$tmp/both.auto" "there is no checkpoint-N; $tmp/both has one that its file \`latest\` names, as a plugin saves it: --resume_from_checkpoint $tmp/both goes on from that"
 
 # checkpoint.writer
 echo '{"train_batch_size": 4, "checkpoint": {"writer": {"type": "PYTHON", "show_statistics": true}}}' >"$tmp/writer.json"
@@ -113,7 +116,9 @@ ZT_SAVE_DIR=$tmp/mine ZT_SAVE_TAG=data saving 2 "$tmp/mine.log" --max_steps 2
 code=$?
 check "a folder that is no checkpoint is not replaced" [ "$(cat "$tmp/mine/data/file")" = precious ]
 check "  that is said" says "$tmp/mine.log" "is there and is no checkpoint"
-check "  and the run goes on" [ $code -eq 0 ]
+check "  and the run goes on" [ "$(field step "$tmp/mine.log" | tail -n 1)" = 2 ]
+check "  and ends with 73" [ $code -eq 73 ]
+check "  by the step that is not saved" says "$tmp/mine.log" "the last one that the plugin asked for, after step 1, is not saved"
 ZT_SAVE_DIR=$tmp/mine ZT_SAVE_TAG=../out saving 2 "$tmp/up.log" --max_steps 2
 code=$?
 check "a tag is a name" refuses "$tmp/up.log" "is no tag of a checkpoint"

@@ -168,6 +168,7 @@ launch --hostfile "$tmp/uneven" --launcher local --max_restarts 1 "$bin/models/g
     --n_embd 16 --train_file "$tmp/corpus.txt" --do_train --max_steps 2 --checkpoint_in_memory 1
 check "nodes with unequal numbers of ranks are refused" test "$code" -ne 0
 check "  and why" err_has "all nodes need as many"
+check "  by all ranks alike" test "$(grep -c "all nodes need as many" "$tmp/err")" -eq 1
 check "  once" err_lacks "restart 1 of 1"
 case $bin in
 bin) models=${ZT_TEST_MODELS:-build/release/test-models} ;;

@@ -148,6 +148,19 @@ static bool resumes_nothing(const struct zt_run *run)
            (!strcmp(what, "auto") || !strcasecmp(what, "true") || access(what, F_OK));
 }
 
+static bool resumes_by_auto(const struct zt_run *run)
+{
+    return strcmp(run->resume_from_checkpoint, "auto") == 0;
+}
+
+static bool has_latest(const char *dir)
+{
+    char path[PATH_MAX + 16];
+
+    snprintf(path, sizeof(path), "%s/latest", dir);
+    return access(path, F_OK) == 0;
+}
+
 zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
 {
     char path[PATH_MAX];
@@ -156,10 +169,14 @@ zt_err zt_run_check_replaced(const struct zt_run *run, struct zt_fault *fault)
     if (run->overwrite_output_dir || run->attempt ||
         !*dir) /* "" is told where it is read */
         return ZT_OK;
+    if (zt_find_model(dir, path) && resumes_nothing(run) && has_latest(dir))
+        return zt_fault_set(fault, resumes_by_auto(run) ? ZT_E_CANTCREATE : ZT_E_NOINPUT,
+                            "--resume_from_checkpoint %s: there is no checkpoint-N; %s "
+                            "has one that its file `latest` names, as a plugin saves it: "
+                            "--resume_from_checkpoint %s goes on from that",
+                            run->resume_from_checkpoint, dir, dir);
     if (zt_find_model(dir, path) && resumes_nothing(run))
-        return zt_fault_set(fault,
-                            strcmp(run->resume_from_checkpoint, "auto") ? ZT_E_NOINPUT
-                                                                        : ZT_E_CANTCREATE,
+        return zt_fault_set(fault, resumes_by_auto(run) ? ZT_E_CANTCREATE : ZT_E_NOINPUT,
                             "--resume_from_checkpoint %s: there is no checkpoint, and %s "
                             "has weights alone: a training from them begins by "
                             "--model_name_or_path %s, with another --output_dir",

@@ -136,6 +136,8 @@ struct zt_engine {
     int64_t
         unsaved_step; /* of a checkpoint that failed, and none was saved since; 0: none */
     struct zt_fault unsaved_why;
+    int64_t unsaved_own_step; /* the same of those that the plugin asks for */
+    struct zt_fault unsaved_own_why;
     struct zt_fault
         saved_elsewhere;         /* why the weights at the end are not in --output_dir */
     struct zt_ckpt_saver *saver; /* NULL: nothing was to be saved yet */

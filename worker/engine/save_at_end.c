@@ -159,7 +159,15 @@ zt_err zt_engine_check_saved(const struct zt_engine *e, struct zt_fault *fault)
         *fault = e->saved_elsewhere;
         return fault->code;
     }
-    if (!e->unsaved_step || e->stop_code)
+    if (e->stop_code)
+        return ZT_OK;
+    if (!e->unsaved_step && e->unsaved_own_step)
+        return zt_fault_set(
+            fault, ZT_E_CANTCREATE,
+            "checkpoint: training has ended, but the last one that the plugin asked for, "
+            "after step %lld, is not saved (%s)",
+            (long long)e->unsaved_own_step, e->unsaved_own_why.text);
+    if (!e->unsaved_step)
         return ZT_OK;
     if (e->saved_step)
         snprintf(newest, sizeof(newest), "the newest is that of step %lld",

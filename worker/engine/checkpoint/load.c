@@ -154,6 +154,29 @@ static bool may_be_new(const struct loading *l, const struct zt_param *p)
     return (p->flags & ZT_EXTRA) && l->use == ZT_CKPT_BEGIN;
 }
 
+/* The plugin has frozen it since. */
+static void tell_of_frozen(const struct loading *l, const int *index)
+{
+    const struct zt_model *m = l->e->model;
+    const char *name = zt_ckpt_kind_name(l->e, ZT_STATE_MOMENT);
+    const struct zt_param *first = NULL;
+    int num = 0;
+
+    for (int i = 0; i < m->num_params; i++) {
+        const struct zt_param *p = m->params[i];
+
+        if (!(p->flags & ZT_FROZEN) || index[i] < 0 || kind_of(l, name, index[i]) < 0)
+            continue;
+        first = first ? first : p;
+        num++;
+    }
+    if (num && l->e->run->rank == 0)
+        zt_warn("checkpoint",
+                "%s%s was trained before and is frozen now: it stays as it is in %s, and "
+                "its moments are left out",
+                first->name, num > 1 ? " (and others)" : "", zt_ckpt_dir(l->c));
+}
+
 /* Kind by kind, as they are in the files. */
 static zt_err load_all(struct loading *l, const int *index, struct zt_fault *fault)
 {
@@ -342,6 +365,8 @@ zt_err zt_ckpt_load_state(struct zt_engine *e, struct zt_ckpt *c, zt_ckpt_use us
         rc = zt_ckpt_begin_reads(c, fault);
     if (!rc)
         rc = load_all(&l, index, fault);
+    if (!rc && use == ZT_CKPT_GO_ON)
+        tell_of_frozen(&l, index);
     free(l.chunk);
     free(index);
     return rc;

@@ -1,5 +1,6 @@
 #include "worker/engine/checkpoint/replicas_private.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -138,20 +139,20 @@ static uint64_t layout_of(const struct zt_engine *e, const struct zt_replicas *x
            zt_hash_bytes(x->parts, (size_t)x->num_parts * sizeof(*x->parts));
 }
 
+/* Of nodes with k ranks the ranks add up k to the sum of k * k, and 1 / k to the number of nodes. */
 static zt_err check_nodes(const struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
-    double ranks = run->local_world;
-    zt_err rc = zt_sum_f64(e->comm, &ranks, 1, fault);
+    double sums[2] = {run->local_world, 1.0 / run->local_world};
+    double world = run->world;
+    zt_err rc = zt_sum_f64(e->comm, sums, 2, fault);
 
-    if (rc || ranks == (double)run->world * run->local_world)
+    if (rc || fabs(sums[0] * sums[1] - world * world) < 0.5) /* all k are one number */
         return rc;
-    return zt_fault_set(
-        fault, ZT_E_USAGE,
-        "--checkpoint_in_memory: rank %d has %d ranks on its node, others "
-        "have another number; each keeps copies for one of another node, "
-        "so all nodes need as many",
-        run->rank, run->local_world);
+    return zt_fault_set(fault, ZT_E_USAGE,
+                        "--checkpoint_in_memory: some nodes have more ranks than others; "
+                        "each rank keeps copies for one of another node, so all nodes "
+                        "need as many");
 }
 
 /* Two members have one, for both ways. */

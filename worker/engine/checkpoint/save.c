@@ -296,6 +296,8 @@ static void end_saving(struct zt_engine *e, bool published)
         zt_ckpt_folder_abandon(&s->place);
     if (s->place.name[0]) /* a plugin's own is not among those that `auto` finds */
         e->unsaved_step = published ? 0 : s->step;
+    else
+        e->unsaved_own_step = published ? 0 : s->step;
     zt_ckpt_state_release(&s->state);
     zt_ckpt_description_release(&s->description);
     free(s->parts);

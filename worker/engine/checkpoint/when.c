@@ -29,6 +29,8 @@ static void warn_refused(struct zt_engine *e, int64_t step, const struct zt_faul
 {
     if (e->unsaved_step == step)
         e->unsaved_why = *why;
+    if (e->unsaved_own_step == step)
+        e->unsaved_own_why = *why;
     if (e->run->rank == 0)
         zt_warn("checkpoint", "that of step %lld is not saved: %s", (long long)step,
                 why->text);
