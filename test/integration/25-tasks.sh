@@ -141,7 +141,7 @@ check "  which is said once" test "$(grep -c '"event":"log".*no token of its row
 bert 1 "$tmp/few" tag wordless.jsonl --per_device_train_batch_size 1 --num_train_epochs 1 --max_steps -1
 check "  and of tags, where a row has no word" test $? -eq 0 -a "$(grep -c '"event":"log".*its rows hold no word' "$tmp/few")" -eq 1
 for i in 1 2; do echo '{"tokens": [], "ner_tags": []}'; done >"$tmp/wordless.jsonl"
-check "  but rows without words alone are refused" refused 65 'hold nothing to learn from' tag wordless.jsonl
+check "  but rows without words alone are refused" refused 65 'hold nothing to learn from: no word is among them' tag wordless.jsonl
 check "  and of numbers there is no share to smooth" refused 2 '--label_smoothing is of losses over classes or tokens' regress numbers.tsv --label_smoothing 0.2
 check "--help of a plugin lists those that it has" grep -qF 'It can be trained for (--task): masked_lm, classify, regress, tag.' \
     <("$bin/zlaunch" "$bin/models/bert.so" --help)

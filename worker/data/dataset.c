@@ -481,7 +481,8 @@ zt_err zt_dataset_split(struct zt_dataset *ds, double fraction, int64_t block_si
         return zt_fault_set(
             fault, ZT_E_FORMAT,
             "%s%s: %lld tokens split into %lld to train and %lld to evaluate "
-            "on (--eval_fraction); each needs %lld (block_size + 1): give more data, "
+            "on (--eval_fraction, --validation_split_percentage); each needs %lld "
+            "(block_size + 1): give more data, "
             "another share, a smaller --block_size or an --eval_file",
             ds->store->files[0].path, ds->store->num_files > 1 ? " and others" : "",
             (long long)ds->count, (long long)(ds->count - held), (long long)held,

@@ -251,3 +251,15 @@ zt_err zt_engine_find_target(const struct zt_engine *e, zt_row_reader read,
         *found = any;
     return rc;
 }
+
+const char *zt_engine_missing_target(const struct zt_dataset *data)
+{
+    switch (zt_dataset_rows(data)->kind) {
+    case ZT_ROWS_MASKED:
+        return "no token is masked (--mlm_probability)";
+    case ZT_ROWS_EXAMPLES:
+        return "no word is among them";
+    default:
+        return "no target token, of conversations and pairs no answer, is among them";
+    }
+}

@@ -51,4 +51,7 @@ zt_err zt_engine_find_target(const struct zt_engine *e, zt_row_reader read,
                              const void *data, int64_t num_rows, bool *found,
                              struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* What rows lack that have nothing such, for messages: "no word is among them". */
+const char *zt_engine_missing_target(const struct zt_dataset *data);
+
 #endif

@@ -497,10 +497,10 @@ static zt_err refuse_train_data(const struct zt_engine *e, struct zt_fault *faul
 
     return zt_fault_set(
         fault, ZT_E_FORMAT,
-        "%s%s: the training data hold nothing to learn from: no target token, of "
-        "conversations and pairs no answer, is among them in rows of %lld tokens "
+        "%s%s: the training data hold nothing to learn from: %s in rows of %lld tokens "
         "(--block_size); give more, or longer rows",
-        files[0], files[1] ? " and others" : "", (long long)e->block_size);
+        files[0], files[1] ? " and others" : "", zt_engine_missing_target(e->train_data),
+        (long long)e->block_size);
 }
 
 /* One of a sampler whose steps are a row each. */

@@ -22,11 +22,10 @@ static zt_err refuse_data(const struct zt_engine *e, struct zt_fault *fault)
         run->eval_files && run->eval_files[0] ? run->eval_files : run->train_files;
 
     return zt_fault_set(fault, ZT_E_FORMAT,
-                        "%s%s: the evaluation data hold nothing to compare with: no "
-                        "target token, of conversations no answer, is among them in rows "
-                        "of %lld tokens (--block_size); give more, or longer rows",
+                        "%s%s: the evaluation data hold nothing to compare with: %s in "
+                        "rows of %lld tokens (--block_size); give more, or longer rows",
                         files[0], files[1] ? " and others" : "",
-                        (long long)e->block_size);
+                        zt_engine_missing_target(e->eval_data), (long long)e->block_size);
 }
 
 static zt_err read_row(const void *data, int64_t i, const struct zt_field_buffers *row,

@@ -466,7 +466,8 @@ static void test_split_refuses_parts_shorter_than_a_block(void **state)
     (void)state;
     assert_int_equal(zt_dataset_split(ds, 0.25, 3, &train, &eval, &fault), ZT_E_FORMAT);
     assert_non_null(strstr(fault.text, "s.txt: 11 tokens split into 8"));
-    assert_non_null(strstr(fault.text, "on (--eval_fraction); each needs"));
+    assert_non_null(strstr(
+        fault.text, "on (--eval_fraction, --validation_split_percentage); each needs"));
     assert_int_equal(zt_dataset_split(ds, 0.75, 3, &train, &eval, &fault), ZT_E_FORMAT);
     assert_int_equal(zt_dataset_split(ds, 0, 3, &train, &eval, &fault), ZT_E_ARG);
     assert_int_equal(zt_dataset_split(ds, 1, 3, &train, &eval, &fault), ZT_E_ARG);
