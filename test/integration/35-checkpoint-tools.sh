@@ -79,6 +79,9 @@ stored F32 8 z
 run "  nor the second of a mean" 65 "$zckpt" average "$tmp/F32.B.safetensors" "$tmp/F32.z.safetensors" "$tmp/F64.A.safetensors"
 check "    which is said" has "$tmp/err" 'x is stored as F64, which is not read; save it as float32'
 run "integers are whole" 0 "$zckpt" verify "$tmp/I64.A.safetensors"
+run "  of which there is a mean where they are the same" 0 "$zckpt" average "$tmp/I64.mean.safetensors" "$tmp/I64.A.safetensors" "$tmp/I64.A.safetensors"
+run "  and none of others" 65 "$zckpt" average "$tmp/I64.none.safetensors" "$tmp/I64.A.safetensors" "$tmp/I64.B.safetensors"
+check "    which is said" has "$tmp/err" 'B.safetensors: x holds other whole numbers than in .*A.safetensors; of these there is no mean'
 stored F32 8 z # 3.25e35
 for to in f16.safetensors f16.bin f32.safetensors bf16.safetensors; do
     run "a number that ${to%.*} has not, or has" 0 "$zckpt" convert "$tmp/F32.z.safetensors" "$tmp/z.$to" --dtype "${to%.*}"

@@ -94,13 +94,20 @@ static bool has_bytes(const struct zt_checkpoint_source *s, int i)
     return s->tensors[i].stored && !s->tensors[i].t.readable;
 }
 
+static bool same_bytes(const struct zt_safetensors_tensor *x,
+                       const struct zt_safetensors_tensor *y)
+{
+    return x && y && strcmp(x->type, y->type) == 0 && x->bytes == y->bytes &&
+           !x->stride && !y->stride &&
+           (!x->bytes || memcmp(x->data, y->data, x->bytes) == 0);
+}
+
 static void diff_bytes(struct comparison *c, int i, int j)
 {
     const struct zt_safetensors_tensor *x = c->a->tensors[i].stored;
     const struct zt_safetensors_tensor *y = c->b->tensors[j].stored;
 
-    if (x && y && strcmp(x->type, y->type) == 0 && x->bytes == y->bytes && !x->stride &&
-        !y->stride && (!x->bytes || memcmp(x->data, y->data, x->bytes) == 0)) {
+    if (same_bytes(x, y)) {
         c->same++;
         return;
     }
@@ -267,7 +274,23 @@ static zt_err check_tied(const struct zt_checkpoint_source *other,
                         x, y, other->path);
 }
 
-/* Tensors of `s` are in `other`, with their shapes. Integers are not averaged. */
+/* Whole numbers are those of the first model, which are those of all. */
+static zt_err check_integers(const struct zt_checkpoint_source *other,
+                             const struct zt_checkpoint_source *s, int i,
+                             struct zt_fault *fault)
+{
+    int j = find_same(other, s->tensors[i].t.name);
+
+    if (!s->tensors[i].raw || j < 0 ||
+        same_bytes(s->tensors[i].stored, other->tensors[j].stored))
+        return ZT_OK;
+    return zt_fault_set(fault, ZT_E_FORMAT,
+                        "%s: %s holds other whole numbers than in %s; of these there is "
+                        "no mean",
+                        other->path, s->tensors[i].t.name, s->path);
+}
+
+/* Tensors of `s` are in `other`, with their shapes. */
 static zt_err check_has_those_of(const struct zt_checkpoint_source *other,
                                  const struct zt_checkpoint_source *s,
                                  struct zt_fault *fault)
@@ -282,6 +305,8 @@ static zt_err check_has_those_of(const struct zt_checkpoint_source *other,
             rc = zt_fault_set(fault, ZT_E_FORMAT,
                               "%s: has no tensor %s of the shape that it has in %s",
                               other->path, t->name, s->path);
+        if (!rc && !t->readable)
+            rc = check_integers(other, s, i, fault);
         for (int k = 0; !rc && k < i; k++)
             if (zt_source_is_tied(s, i, k))
                 rc = check_tied(other, s, i, k, fault);
