@@ -80,6 +80,15 @@ run "  nor the second of a mean" 65 "$zckpt" average "$tmp/F32.B.safetensors" "$
 check "    which is said" has "$tmp/err" 'x is stored as F64, which is not read; save it as float32'
 run "integers are whole" 0 "$zckpt" verify "$tmp/I64.A.safetensors"
 run "  of which there is a mean where they are the same" 0 "$zckpt" average "$tmp/I64.mean.safetensors" "$tmp/I64.A.safetensors" "$tmp/I64.A.safetensors"
+stored I64 16 x && sed 's/"x"/"y"/' "$tmp/I64.x.safetensors" >"$tmp/named.safetensors"
+run "  where one model has not" 0 "$zckpt" average "$tmp/I64.one.safetensors" "$tmp/I64.A.safetensors" "$tmp/named.safetensors"
+check "    what the first has" has "$tmp/err" 'named.safetensors: has no x, of whole numbers, as .*A.safetensors has; it is kept'
+check "    or another" has "$tmp/err" 'A.safetensors: has no y, of whole numbers, as .*named.safetensors has; it is left out'
+stored F32 8 A
+for pair in "F32 I64" "I64 F32"; do
+    read -r one other <<<"$pair"
+    run "  of $one beside $other" 65 "$zckpt" average "$tmp/none.safetensors" "$tmp/$one.A.safetensors" "$tmp/$other.A.safetensors"
+done
 run "  and none of others" 65 "$zckpt" average "$tmp/I64.none.safetensors" "$tmp/I64.A.safetensors" "$tmp/I64.B.safetensors"
 check "    which is said" has "$tmp/err" 'B.safetensors: x holds other whole numbers than in .*A.safetensors; of these there is no mean'
 stored F32 8 z # 3.25e35

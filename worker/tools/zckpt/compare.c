@@ -274,39 +274,59 @@ static zt_err check_tied(const struct zt_checkpoint_source *other,
                         x, y, other->path);
 }
 
-/* Whole numbers are those of the first model, which are those of all. */
-static zt_err check_integers(const struct zt_checkpoint_source *other,
+/* Whole numbers are those of the first model, which are those of all that have them. */
+static zt_err check_integers(const struct average *a,
+                             const struct zt_checkpoint_source *other,
                              const struct zt_checkpoint_source *s, int i,
                              struct zt_fault *fault)
 {
-    int j = find_same(other, s->tensors[i].t.name);
+    const char *name = s->tensors[i].t.name;
+    int j = find_same(other, name);
 
-    if (!s->tensors[i].raw || j < 0 ||
-        same_bytes(s->tensors[i].stored, other->tensors[j].stored))
+    if (j < 0) { /* a mask, as older files have it */
+        fprintf(stderr, "%s: has no %s, of whole numbers, as %s has; it is %s\n",
+                other->path, name, s->path, s == a->sources[0] ? "kept" : "left out");
+        return ZT_OK;
+    }
+    if (same_bytes(s->tensors[i].stored, other->tensors[j].stored))
         return ZT_OK;
     return zt_fault_set(fault, ZT_E_FORMAT,
                         "%s: %s holds other whole numbers than in %s; of these there is "
                         "no mean",
-                        other->path, s->tensors[i].t.name, s->path);
+                        other->path, name, s->path);
+}
+
+static zt_err check_floats(const struct zt_checkpoint_source *other,
+                           const struct zt_checkpoint_source *s, int i,
+                           struct zt_fault *fault)
+{
+    const struct zt_checkpoint_tensor *t = &s->tensors[i].t;
+    int j = find_by_any_name(other, s, i);
+
+    if (j < 0 || !same_shape(t, &other->tensors[j].t))
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: has no tensor %s of the shape that it has in %s",
+                            other->path, t->name, s->path);
+    if (other->tensors[j].raw)
+        return zt_fault_set(fault, ZT_E_FORMAT,
+                            "%s: %s holds whole numbers, and others in %s", other->path,
+                            t->name, s->path);
+    return ZT_OK;
 }
 
 /* Tensors of `s` are in `other`, with their shapes. */
-static zt_err check_has_those_of(const struct zt_checkpoint_source *other,
+static zt_err check_has_those_of(const struct average *a,
+                                 const struct zt_checkpoint_source *other,
                                  const struct zt_checkpoint_source *s,
                                  struct zt_fault *fault)
 {
     zt_err rc = ZT_OK;
 
     for (int i = 0; !rc && i < s->num; i++) {
-        const struct zt_checkpoint_tensor *t = &s->tensors[i].t;
-        int j = t->readable ? find_by_any_name(other, s, i) : -1;
-
-        if (t->readable && (j < 0 || !same_shape(t, &other->tensors[j].t)))
-            rc = zt_fault_set(fault, ZT_E_FORMAT,
-                              "%s: has no tensor %s of the shape that it has in %s",
-                              other->path, t->name, s->path);
-        if (!rc && !t->readable)
-            rc = check_integers(other, s, i, fault);
+        if (s->tensors[i].t.readable)
+            rc = check_floats(other, s, i, fault);
+        else if (s->tensors[i].raw)
+            rc = check_integers(a, other, s, i, fault);
         for (int k = 0; !rc && k < i; k++)
             if (zt_source_is_tied(s, i, k))
                 rc = check_tied(other, s, i, k, fault);
@@ -319,9 +339,9 @@ static zt_err check_alike(const struct average *a, struct zt_fault *fault)
     zt_err rc = ZT_OK;
 
     for (int k = 1; !rc && k < a->num; k++) {
-        rc = check_has_those_of(a->sources[k], a->sources[0], fault);
+        rc = check_has_those_of(a, a->sources[k], a->sources[0], fault);
         if (!rc)
-            rc = check_has_those_of(a->sources[0], a->sources[k], fault);
+            rc = check_has_those_of(a, a->sources[0], a->sources[k], fault);
     }
     return rc;
 }
