@@ -180,6 +180,9 @@ check "a metric that is no number" bert 2 "$tmp/alike" regress numbers.tsv --do_
     --metric_for_best_model pearson --greater_is_better --load_best_model_at_end --output_dir "$tmp/alike.dir"
 check "  chooses no weights" says alike "the weights are those of step 6, the last: no evaluation had a finite pearson"
 check "  the results are of the last step" test "$(result step "$tmp/alike.dir")" = 6
+check "  ends early" bert 1 "$tmp/alike.early" regress numbers.tsv --do_eval --eval_file "$tmp/alike.tsv" --eval_steps 2 --metric_for_best_model pearson \
+    --early_stopping_patience 1
+check "    and says why" says alike.early "step 4 is the last: no evaluation up to it had a finite pearson (--early_stopping_patience)"
 
 refused() { # refused WORDS ARGS...
     local words=$1

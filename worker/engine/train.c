@@ -567,14 +567,20 @@ static zt_err ask_for_stop(struct zt_engine *e, struct zt_step_wishes *wishes,
 static void end_early(struct zt_engine *e, int64_t step)
 {
     double threshold = e->run->early_stopping_threshold;
+    bool tells = e->run->rank == 0 && step < e->total_steps;
 
-    if (e->run->rank == 0 && step < e->total_steps && threshold > 0)
+    if (tells && !isfinite(e->best.seen))
+        zt_warn("train",
+                "step %lld is the last: no evaluation up to it had a finite %s "
+                "(--early_stopping_patience)",
+                (long long)step, zt_run_best_metric(e->run));
+    else if (tells && threshold > 0)
         zt_info(
             "train",
             "step %lld is the last: %lld evaluations in a row were not better by more "
             "than %g than the best before them (--early_stopping_threshold)",
             (long long)step, (long long)e->best.since, threshold);
-    else if (e->run->rank == 0 && step < e->total_steps)
+    else if (tells)
         zt_info("train",
                 "step %lld is the last: %lld evaluations in a row were no better than "
                 "that of step %lld (--early_stopping_patience)",
