@@ -45,6 +45,15 @@ bool zt_is_filled_folder(const char *folder)
     return n > 2;
 }
 
+bool zt_is_taken(const char *path)
+{
+    struct stat st;
+
+    if (zt_is_filled_folder(path))
+        return true;
+    return lstat(path, &st) == 0 && (stat(path, &st) != 0 || !S_ISDIR(st.st_mode));
+}
+
 static bool is_own_checkpoint(const char *folder)
 {
     char latest[PATH_MAX], manifest[PATH_MAX];

@@ -516,8 +516,12 @@ static int finish_job(struct zt_supervisor *s)
     judge_output(s, &v, end);
     if (s->plan->summary && zt_summary_write(s->plan->summary, end, &fault)) {
         zt_render_message(s->render, ZT_LOG_ERROR, "%s", fault.text);
-        v.exit_code = v.exit_code ? v.exit_code : zt_err_exit_code(fault.code);
-        json_object_set_new(end, "exit_code", json_integer(v.exit_code));
+        if (!v.exit_code) {
+            v.exit_code = zt_err_exit_code(fault.code);
+            json_object_set_new(end, "exit_code", json_integer(v.exit_code));
+            json_object_set_new(end, "cause",
+                                zt_json_text(fault.text, strlen(fault.text)));
+        }
     }
     if (s->verbose)
         zt_render_message(s->render, ZT_LOG_INFO, "exit code %d", v.exit_code);

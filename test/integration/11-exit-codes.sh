@@ -204,6 +204,8 @@ code=$?
 check "zworker --help to a full device: 73" code_is 73
 launch --summary /dev/full -- true
 check "--summary to a full device: 73" code_is 73
+launch --log_format json --summary /dev/full -- true
+check "  with the cause in the last event" grep -q '"event":"end","exit_code":73.*"cause":"summary file /dev/full: No space left' "$tmp/out"
 
 # Descriptors 0 to 2 that are closed, one and all.
 for closed in "<&-" ">&-" "2>&-" "<&- >&- 2>&-"; do

@@ -308,6 +308,20 @@ mkdir -p "$out" && : >"$out/checkpoint-4"
 launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --output_dir "$out" --resume_from_checkpoint auto
 check "a file of a checkpoint's name is none" code_is 0
 check "  training begins" err_has "there is no checkpoint in $out: training begins with step 1"
+# a file, or a link, of the name of one to come
+out=$tmp/runs/taken
+mkdir -p "$out" && ln -s nowhere "$out/checkpoint-1" && : >"$out/checkpoint-2"
+for step in 1 2; do
+    launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out"
+    check "what is no folder and has the name of a checkpoint to come: 73" code_is 73
+    check "  is named" err_has "$out/checkpoint-$((3 - step)) is none of zlaunch, and a checkpoint of step $((3 - step)) would replace it"
+    rm "$out/checkpoint-$((3 - step))"
+done
+cp -r "$tmp/runs/rotated/checkpoint-5" "$tmp/linked" && ln -s "$tmp/linked" "$out/checkpoint-1" && : >"$out/checkpoint-2"
+launch --num_gpus 2 "$plugin" "${tiny[@]}" --max_steps 2 --save_steps 1 --output_dir "$out" --overwrite_output_dir
+check "  is replaced where that is asked for" code_is 0
+check "    by checkpoints" test -f "$out/checkpoint-1/latest" -a -f "$out/checkpoint-2/latest" -a ! -L "$out/checkpoint-1"
+check "    and what a link leads to stays" test -f "$tmp/linked/latest"
 out=$tmp/runs/closed
 mkdir -p "$out" && cp -r "$tmp/runs/rotated/checkpoint-5" "$out" && chmod 777 "$out"
 chmod 711 "$tmp" "$tmp/runs" && chmod 644 "$tmp/text.txt"

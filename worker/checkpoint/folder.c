@@ -164,7 +164,8 @@ zt_err zt_ckpt_replace_folder(const char *root, const char *from, const char *to
 
     if (rename(from, to) == 0)
         return sync_folder(root, fault);
-    if (errno != ENOTEMPTY && errno != EEXIST)
+    /* ENOTDIR: a link to another folder, which stays, or a file */
+    if (errno != ENOTEMPTY && errno != EEXIST && errno != ENOTDIR)
         return zt_fault_set(fault, ZT_E_CANTCREATE, "%s: cannot rename it to %s: %s",
                             from, to, strerror(errno));
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) < 0) {

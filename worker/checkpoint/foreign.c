@@ -55,8 +55,7 @@ bool zt_ckpt_is_incomplete(const char *dir)
 
 bool zt_ckpt_is_foreign(const char *dir)
 {
-    return zt_is_filled_folder(dir) && !zt_ckpt_is_here(dir) &&
-           !zt_ckpt_is_incomplete(dir);
+    return zt_is_taken(dir) && !zt_ckpt_is_here(dir) && !zt_ckpt_is_incomplete(dir);
 }
 
 const char *zt_ckpt_describe_foreign(const char *dir)

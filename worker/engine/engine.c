@@ -606,6 +606,8 @@ static zt_err resume_or_open_weights(struct zt_engine *e, struct zt_fault *fault
         rc = open_weights(e, fault);
     if (!rc && !resumed)
         rc = check_new_params(e, fault);
+    if (!rc && !resumed && e->run->do_train)
+        rc = zt_checkpoint_check_names(e, fault);
     zt_checkpoint_name_training(e);
     return rc;
 }

@@ -58,6 +58,11 @@ void zt_checkpoint_give_up(struct zt_engine *e);
 zt_err zt_checkpoint_resume(struct zt_engine *e, bool *resumed,
                             struct zt_fault *fault) ZT_MUST_CHECK;
 
+/* Collective, of a training that begins with step 1: names of checkpoints to come are free, or theirs
+ * to be replaced. ZT_E_CANTCREATE. */
+zt_err zt_checkpoint_check_names(struct zt_engine *e,
+                                 struct zt_fault *fault) ZT_MUST_CHECK;
+
 /* Rank 0 of a run that is not to begin: whether there is a checkpoint to go on from, of this model
  * and all there; its data are not read. */
 zt_err zt_checkpoint_check_resume(struct zt_engine *e,

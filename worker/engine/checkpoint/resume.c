@@ -515,7 +515,7 @@ static zt_err find_out_if_own(struct zt_engine *e, const char *dir,
     return rc;
 }
 
-/* A folder of a name that this run gives to a checkpoint, and none of zlaunch. */
+/* A folder of a name that this run gives to a checkpoint, and none of zlaunch; or a file. */
 static zt_err check_names_to_come(const struct zt_engine *e, struct zt_fault *fault)
 {
     const struct zt_run *run = e->run;
@@ -523,7 +523,8 @@ static zt_err check_names_to_come(const struct zt_engine *e, struct zt_fault *fa
     int num = 0;
     zt_err rc;
 
-    if (!run->do_train || run->overwrite_output_dir || !strcmp(run->save_strategy, "no"))
+    if (!run->do_train || run->overwrite_output_dir ||
+        !strcmp(run->save_strategy, "no") || !run->output_dir)
         return ZT_OK;
     rc = zt_ckpt_list(run->output_dir, &steps, &num, fault);
     for (int i = 0; !rc && i < num; i++) {
@@ -556,7 +557,18 @@ static zt_err check_output_dir(struct zt_engine *e, const char *from,
     if (run->rank == 0 && run->output_dir && !zt_is_within(from, run->output_dir) &&
         !zt_ckpt_has_of_training(run->output_dir, e->training_id))
         mine.code = zt_run_check_replaced(run, fault);
-    if (run->rank == 0 && run->output_dir && !mine.code)
+    if (run->rank == 0 && !mine.code)
+        mine.code = check_names_to_come(e, fault);
+    rc = zt_ckpt_share_outcome(e, &mine, NULL, &refused, fault);
+    return rc ? rc : refused;
+}
+
+zt_err zt_checkpoint_check_names(struct zt_engine *e, struct zt_fault *fault)
+{
+    struct zt_ckpt_outcome mine = {0};
+    zt_err refused, rc;
+
+    if (e->run->rank == 0)
         mine.code = check_names_to_come(e, fault);
     rc = zt_ckpt_share_outcome(e, &mine, NULL, &refused, fault);
     return rc ? rc : refused;
