@@ -324,7 +324,7 @@ void zt_event_checkpoint(const char *kind, const char *dir, int64_t step)
     emit(ev);
 }
 
-void zt_event_saves(int64_t grace_s, int64_t newest_step)
+void zt_event_saves(int64_t grace_s, const int64_t *newest_step)
 {
     json_t *ev;
 
@@ -332,7 +332,8 @@ void zt_event_saves(int64_t grace_s, int64_t newest_step)
         return;
     ev = make("saves");
     set_int(ev, "grace_s", grace_s);
-    set_int(ev, "newest_step", newest_step);
+    if (newest_step)
+        set_int(ev, "newest_step", *newest_step);
     emit(ev);
 }
 

@@ -57,8 +57,8 @@ void zt_event_weights(const char *dir);
 void zt_event_checkpoint(const char *kind, const char *dir, int64_t step);
 /* To zlaunch: this run saves checkpoints, and has `grace_s` seconds for one when it is
  * stopped; -1: as many as zlaunch finds right. `newest_step` is that of the checkpoints that are
- * there already; -1: none are. */
-void zt_event_saves(int64_t grace_s, int64_t newest_step);
+ * there already; -1: none are; NULL: another rank says it. */
+void zt_event_saves(int64_t grace_s, const int64_t *newest_step);
 
 /* A request that `zlaunch --ctl JOB save` passes to every rank of the running job. */
 struct zt_control_request {

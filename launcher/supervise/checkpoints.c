@@ -31,7 +31,7 @@ bool zt_sup_note_checkpoint(struct zt_supervisor *s, const json_t *event)
     if (strcmp(name, "saves") == 0) {
         s->saves = s->notes.saves = true;
         s->save_grace_s = zt_json_get_int(event, "grace_s", -1);
-        s->newest_step = zt_json_get_int(event, "newest_step", -1);
+        s->newest_step = zt_json_get_int(event, "newest_step", s->newest_step);
         return true;
     }
     if (strcmp(name, "kept") == 0) {

@@ -317,13 +317,24 @@ static void request_ranks(struct zt_supervisor *s, uint32_t client, const char *
     }
 }
 
+/* All ranks save together, and this zlaunch asks its own. */
+static void tell_of_other_nodes(struct zt_supervisor *s, uint32_t client)
+{
+    if (s->plan->only_node >= 0 && s->plan->num_nodes > 1)
+        zt_ctl_print(s->ctl->ctl, client,
+                     "all ranks save together, and other nodes have a zlaunch of their "
+                     "own (--no_ssh): it is done when each of them has been asked");
+}
+
 static void handle_save(struct zt_supervisor *s, uint32_t client)
 {
+    tell_of_other_nodes(s, client);
     request_ranks(s, client, "save", NULL);
 }
 
 static void handle_save_weights(struct zt_supervisor *s, uint32_t client)
 {
+    tell_of_other_nodes(s, client);
     request_ranks(s, client, "save weights", NULL);
 }
 

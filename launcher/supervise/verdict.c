@@ -144,6 +144,8 @@ static bool saved_for_requeue(const struct zt_notes *n)
     for (int i = 0; i < n->num_ranks; i++) {
         const struct zt_rank_note *r = &n->ranks[i];
 
+        if (!r->started) /* of a node that has a zlaunch of its own */
+            continue;
         if (!r->exited)
             return false;
         if ((r->signal || (r->code && r->code != ZT_EXIT_REQUEUE)) &&

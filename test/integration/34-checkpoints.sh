@@ -271,6 +271,10 @@ check "a folder of checkpoints is no model, and which is there is told" \
     grep -q "above: has no model.safetensors.*; there is a checkpoint, which can be named: .*above/checkpoint-2" "$tmp/beside"
 train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint auto --n_head 4
 check "other heads are another model" grep -q "checkpoint-2: the model that was trained has n_head 2, this one 4: give its options as they were" "$tmp/heads"
+# as beside one that zckpt has converted: the model's own, of transformers
+sed 's/"n_inner": *[0-9]*/"n_inner": null/' "$tmp/above/checkpoint-2/config.json" >"$tmp/above/checkpoint-2/global_step2/config.json"
+train 1 "$tmp/inner" --max_steps 4 --output_dir "$tmp/above.dir" --resume_from_checkpoint "$tmp/above/checkpoint-2"
+check "  and a number that follows from others is none" test $? -eq 0 -a -n "$(grep '"n_inner": null' "$tmp/above/checkpoint-2/global_step2/config.json")"
 train 1 "$tmp/heads" --max_steps 4 --output_dir "$tmp/heads.dir" --resume_from_checkpoint auto --dropout 0.5
 check "  another dropout is not" [ $? -eq 0 ]
 check "  and told" grep -q "with another value: config.json's resid_pdrop: 0.5, was 0" "$tmp/heads"

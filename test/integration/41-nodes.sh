@@ -254,6 +254,27 @@ wait "$other"
 end
 check "a node that is stopped ends the other one: 69" code_is 69
 check "  and is named" grep -q "rank 0 on .* is gone" "$tmp/node1"
+# one that saves, by its own zlaunch or the other's
+for asked in 0 1; do
+    for node in 0 1; do
+        : >"$tmp/node$node"
+        by_hand $node --max_steps 1000000 --save_steps 1000000 --output_dir "$tmp/saved.$asked" >"$tmp/node$node" 2>&1 &
+        [ $node = $asked ] && other=$! || job=$!
+    done
+    stepping() { grep -q "^step" "$tmp/node0"; }
+    within 60 stepping || fail "two nodes did not begin"
+    if [ $asked = 0 ]; then
+        timeout 3 "$zlaunch" --ctl last save >"$tmp/asked" 2>&1
+        check "a save that one node asks for says that others are to be asked, too" grep -q "other nodes have a zlaunch of their own (--no_ssh)" "$tmp/asked"
+    fi
+    kill -TERM "$other"
+    wait "$other"
+    check "a run that saves, stopped by node $asked: 75" test $? -eq 75
+    check "  says so" grep -q "stopped by SIGTERM (terminated); the training is saved: --resume_from_checkpoint auto goes on" "$tmp/node$asked"
+    end
+    check "  on the other node, too: 75" code_is 75
+    check "  says so" grep -q "stopped by a signal to the ranks; the training is saved: --resume_from_checkpoint auto goes on" "$tmp/node$((1 - asked))"
+done
 restarts="--max_restarts 1"
 # with restarts each waits for the other, on whichever node it ended
 for gone in 0 1; do

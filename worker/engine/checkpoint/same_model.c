@@ -39,8 +39,11 @@ static bool may_differ(const char *key)
     return zt_model_carries(key);
 }
 
-static bool is_other(const json_t *a, const json_t *b)
+/* null: what follows from other values, which are compared, or that there is none of it. */
+static bool is_other(const char *key, const json_t *a, const json_t *b)
 {
+    if (json_is_null(a) != json_is_null(b))
+        return strncmp(key, "rope_", 5) == 0 || strcmp(key, "sliding_window") == 0;
     if (json_is_number(a) && json_is_number(b))
         return json_number_value(a) != json_number_value(b);
     return !json_equal(a, b);
@@ -178,7 +181,7 @@ zt_err zt_ckpt_check_same_model(const struct zt_engine *e, const char *dir,
     {
         json_t *mine = json_object_get(now, key);
 
-        if (!rc && mine && !is_of_no_matter(key) && is_other(value, mine))
+        if (!rc && mine && !is_of_no_matter(key) && is_other(key, value, mine))
             rc = tell(dir, key, value, mine, fault);
     }
     json_decref(was);

@@ -90,10 +90,14 @@ static void block(int how, int sig)
 
 void zt_checkpoint_watch_signals(const struct zt_engine *e)
 {
+    int64_t newest = -1;
+
     if (is_saving(e->run)) {
         grace_s = e->run->save_grace < 0 ? slurm_grace() : (int)e->run->save_grace;
         if (e->run->rank == 0)
-            zt_event_saves(e->run->save_grace, zt_ckpt_newest(e->run->output_dir));
+            newest = zt_ckpt_newest(e->run->output_dir);
+        if (e->run->local_rank == 0) /* each node may have a zlaunch of its own */
+            zt_event_saves(e->run->save_grace, e->run->rank ? NULL : &newest);
         handle(SIGALRM, on_grace_over);
         sigaction(SIGTERM, NULL, &before);
         handle(SIGTERM, on_stop);
